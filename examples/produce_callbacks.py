@@ -35,7 +35,7 @@ def main(name_server: str, count: int) -> None:
             if number % 1000 == 0:
                 producer.poll()
         if not producer.flush(timeout=30):
-            print("some are still on their way: close() waits, then tells their callbacks")
+            print("some are still on their way: close() waits, then calls their callbacks")
         stats = producer.stats()
     rate = count / (perf_counter() - began)
     print(f"{queues.total()} stored in {len(queues)} queues, {len(failed)} failed")

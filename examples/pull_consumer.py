@@ -1,4 +1,4 @@
-"""Ask for messages yourself: poll, commit after the work, go back, see the lag.
+"""Fetch messages yourself: poll, commit after the work, go back, see the lag.
 
 python examples/pull_consumer.py                  # starts its own servers
 python examples/pull_consumer.py 127.0.0.1:9876   # uses yours
@@ -16,7 +16,7 @@ COUNT = 1000
 
 
 def read(consumer: PullConsumer, count: int) -> list[bytes]:
-    """Read this many bodies, in lists of what has come."""
+    """Read this many bodies, in lists of what has arrived."""
     found: list[bytes] = []
     while len(found) < count:
         found += consumer.poll_batch(timeout=5.0).bodies

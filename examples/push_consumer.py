@@ -18,7 +18,7 @@ from pyrmq.testing import cluster
 
 @dataclass
 class Order:
-    """What the body of a message, a JSON object, becomes."""
+    """The type made from a message's body, a JSON object."""
 
     what: str
     count: int
@@ -40,7 +40,7 @@ def main(name_server: str) -> None:
     def cook(order: Order) -> None:
         if order.what == "soup" and order.what not in tried:
             tried.add(order.what)
-            raise ReconsumeLater(pause=0.2)  # in this process; an error comes again after 10 s
+            raise ReconsumeLater(pause=0.2)  # in this process; after an error, in 10 s
         cooked.append(f"{order.count} {order.what}")
 
     # A service calls `consumer.run()`, which ends at SIGTERM or Ctrl-C.

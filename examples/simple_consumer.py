@@ -1,4 +1,4 @@
-"""Acknowledge each message: any worker takes any message, and a slow one holds up nothing.
+"""Acknowledge each message: any worker takes any message, and a slow one delays nothing.
 
 python examples/simple_consumer.py                  # starts its own servers
 python examples/simple_consumer.py 127.0.0.1:9876   # uses yours
@@ -25,7 +25,7 @@ def work(consumer: SimpleConsumer, done: list[bytes]) -> None:
                 # Given back: another worker gets it at once.
                 consumer.change_invisible(message, 0)
                 continue
-            # Hidden from the others as long as the block runs.
+            # Hidden from the others while the block runs.
             with consumer.renewing(message, invisible=10.0):
                 time.sleep(0.01)
             consumer.ack(message)

@@ -3,7 +3,7 @@
     pyrmq topic create alerts
     python examples/spark_write.py 127.0.0.1:9876 orders alerts /data/alerts
 
-It runs until all current messages are looked at, and continues from there the next time.
+It runs until all current messages are processed, and continues from there the next time.
 """
 
 from __future__ import annotations

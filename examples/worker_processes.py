@@ -24,7 +24,7 @@ producers: dict[int, Producer] = {}
 def connect(name_server: str) -> None:
     """Create this process's producer. It connects at the first send."""
     producers[os.getpid()] = Producer(name_server=name_server, group="workers")
-    # Send what is gathered at exit. Pools end their workers without it: call `send` last there.
+    # Send pending messages at exit. Pools end their workers without it: call `send` last there.
     atexit.register(producers[os.getpid()].close)
 
 

@@ -19,7 +19,7 @@ settings.load_profile("untimed")
 
 _DISK = BrokerOptions()
 
-MOST_RERUNS = 5
+MAX_RERUNS = 5
 """Tests of one run that may need a second try (`--reruns`, which the Makefile sets in CI)."""
 
 
@@ -129,6 +129,6 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     for report in reruns:
         reporter.write_line(f"failed once: {report.nodeid}", yellow=True)
         reporter.write_line(report.longreprtext)
-    if exitstatus == pytest.ExitCode.OK and len(reruns) > MOST_RERUNS:
-        reporter.write_line(f"{len(reruns)} tests failed once, at most {MOST_RERUNS} may", red=True)
+    if exitstatus == pytest.ExitCode.OK and len(reruns) > MAX_RERUNS:
+        reporter.write_line(f"{len(reruns)} tests failed once, at most {MAX_RERUNS} may", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

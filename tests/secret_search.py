@@ -31,7 +31,7 @@ __all__ = ["SecretSearch", "found_in", "planted", "searched", "used"]
 
 SHORTEST = 8
 """Characters of a secret that is searched: shorter ones occur by chance."""
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 """Larger files are segments of stores."""
 KEEPERS = re.compile(
     r"\.(toml|ya?ml|pem|properties|conf|py|pyc|bak)$|(users|root|auth|cred|acl|secret)"
@@ -87,7 +87,7 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
             with tarfile.open(fileobj=io.BytesIO(data)) as packed:
                 for entry in packed.getmembers():
                     file = packed.extractfile(entry)
-                    if file is not None and entry.size <= MOST_BYTES:
+                    if file is not None and entry.size <= MAX_BYTES:
                         yield f"{path}:{entry.name}", file.read()
         except (tarfile.TarError, EOFError, OSError):
             yield str(path), data
@@ -204,7 +204,7 @@ def _files(base: Path) -> Iterator[Path]:
             except OSError:
                 continue
             # A preallocated segment is larger than what it takes on the disk.
-            if path.is_file() and not path.is_symlink() and 0 < status.st_size <= MOST_BYTES:
+            if path.is_file() and not path.is_symlink() and 0 < status.st_size <= MAX_BYTES:
                 yield path
 
 

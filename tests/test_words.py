@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.rust_source import product_code
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -361,6 +363,14 @@ RETIRED = {
 }
 # Constants of Rust for a bound: it is MAX_ or MIN_ and a noun.
 SUPERLATIVE = re.compile(r"\b(?:const|static)\s+((?:MOST|LEAST|LONGEST)(?:_\w+)?)\s*:")
+# Retired in product code alone: tests may say what was told, and how soon.
+RETIRED_IN_PRODUCT = {
+    "soon": "callback_queue",
+    "tell": "report or print",
+    "told": "outcome, reported or on_delivery",
+}
+# Modules in `src` that are compiled for tests alone.
+TEST_MODULES = ("crates/broker/src/processor/site.rs", "crates/testkit/")
 # Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {
     r"brake[sd]?|braking": "flow control",
@@ -375,6 +385,7 @@ COINED = {
     r"landed": "finished, completed",
     r"manieth": "every Nth",
     r"so many": "the number, or its name",
+    r"so (?:long|much)(?! that| as)": "the time or amount, or its name",
     r"told(?! apart)": "what was sent, announced or reported, and by what",
     r"(?:comes?|came|come) in through the gate|at the gate": "acquires capacity, in-flight limit",
 }
@@ -388,6 +399,22 @@ RUST = re.compile(
       | b?'(?:\\(?:[nrt\\'"0]|x[0-9a-fA-F]{2}|u\{[^}]*\})|[^\\'\n])'""",
     re.DOTALL | re.VERBOSE,
 )
+
+
+# Calls whose texts reach a log; the end of one is found by counting its parentheses.
+LOG_CALL = re.compile(r"\btracing::(?:trace|debug|info|warn|error)!\(|\b_log\.[a-z]+\(")
+
+
+def _log_texts(text: str) -> Iterator[tuple[int, str]]:
+    """The strings in calls that write to a log, with the numbers of their lines."""
+    for call in LOG_CALL.finditer(text):
+        depth = 1
+        for match in re.compile(r'"(?:\\.|[^"\\])*"|[()]').finditer(text, call.end()):
+            depth += {"(": 1, ")": -1}.get(match.group(), 0)
+            if depth == 0:
+                break
+            if match.group()[0] == '"':
+                yield text.count("\n", 0, match.start()) + 1, match.group()
 
 
 def _files(*suffixes: str) -> list[Path]:
@@ -453,6 +480,15 @@ def _retired(names: str) -> Iterator[str]:
     yield from sorted(set(re.findall(r"\w+", names)) & set(RETIRED))
 
 
+def _retired_in_product(path: Path) -> Iterator[str]:
+    name = str(path.relative_to(ROOT))
+    if not re.match(r"python/|crates/\w+/src/", name) or name.startswith(TEST_MODULES):
+        return
+    text = product_code(path)
+    names, _ = _rust(text) if path.suffix == ".rs" else _python(text)
+    yield from sorted(set(re.findall(r"\w+", names)) & set(RETIRED_IN_PRODUCT))
+
+
 def _coined(line: str) -> Iterator[tuple[str, str]]:
     plain = re.sub(r"`[^`]*`|\b\w*_\w*\b", "", line)
     for pattern, instead in COINED.items():
@@ -466,6 +502,10 @@ def test_no_retired_name_is_an_identifier() -> None:
         names, _ = _identifiers_and_prose(path)
         found += [
             f"{path.relative_to(ROOT)}: {name} (say {RETIRED[name]})" for name in _retired(names)
+        ]
+        found += [
+            f"{path.relative_to(ROOT)}: {name} (say {RETIRED_IN_PRODUCT[name]})"
+            for name in _retired_in_product(path)
         ]
     assert not found, "\n".join(found)
 
@@ -502,7 +542,8 @@ def test_no_coined_word_stands_in_prose() -> None:
         if name.startswith(ELSEWHERE):
             continue
         _, prose = _identifiers_and_prose(path)
-        for number, line in prose:
+        texts = () if path.suffix == ".md" else _log_texts(path.read_text(encoding="utf-8"))
+        for number, line in (*prose, *texts):
             if "flights" in line:
                 continue
             found += [f"{name}:{number}: {word} (say {instead})" for word, instead in _coined(line)]
@@ -565,9 +606,25 @@ def test_the_scan_sees_wide_lines(tmp_path: Path, name: str, text: str, lines: l
         ('let x = "enliven"; // many in flight, `lane` and flight_time', [], []),
         ("/* two lanes */ fn in_flight() {}", [], ["lanes"]),
         ("// So many are told.\n// They can be told apart.", [], ["So many", "told"]),
+        ("// It waits so long. It waits so long that it ends.", [], ["so long"]),
     ],
 )
 def test_the_scan_sees_what_is_retired(text: str, names: list[str], words: list[str]) -> None:
     code, comments = _rust(text)
     assert list(_retired(code)) == names
     assert [word for _, line in comments for word, _ in _coined(line)] == words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            'tracing::info!(\n    group = of("so many"),\n    "told a (small) group"\n);',
+            ["so many", "told"],
+        ),
+        ('_log.warning("%s: so many", name)\nf("told")', ["so many"]),
+        ('let x = "told"; // tracing::info!', []),
+    ],
+)
+def test_the_scan_sees_texts_of_logs(text: str, words: list[str]) -> None:
+    assert [word for _, line in _log_texts(text) for word, _ in _coined(line)] == words

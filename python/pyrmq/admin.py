@@ -58,7 +58,7 @@ __all__ = [
 
 
 class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
-    """Asks name servers and brokers, and changes topics and groups.
+    """Sends requests to name servers and brokers, and changes topics and groups.
 
     Args:
         name_server: ``host:port;host:port``, or a sequence of ``host:port``; without it the
@@ -66,7 +66,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         timeout: Seconds to wait for each answer.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
-        tls: Open connections through TLS. Default: what the credentials' file or the environment
+        tls: Open connections with TLS. Default: what the credentials file or the environment
             variable ``PYRMQ_TLS`` says; without them plain TCP.
         hooks: :class:`pyrmq.remoting.RequestHook` objects, called before and after each request.
 
@@ -105,7 +105,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         return sorted(_body(answer).get("topicList") or [])
 
     def route(self, topic: str) -> TopicRoute:
-        """Ask where a topic is.
+        """Request a topic's route.
 
         Raises:
             TopicNotFound: The name servers do not know it.
@@ -160,7 +160,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         cluster: str | None = None,
         brokers: Sequence[str] | None = None,
     ) -> None:
-        """Create a topic, or change it where it exists.
+        """Create a topic, or change an existing one.
 
         Args:
             topic: Topic.
@@ -169,11 +169,11 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
             write_queues: Number of queues that may be written to. Default: `queues`.
             perm: Permission bits: 4 read, 2 write.
             order: Whether the topic is ordered.
-            cluster: Create it on the masters of this cluster only.
-            brokers: Create it on these brokers only, by name.
+            cluster: Create it only on the masters of this cluster.
+            brokers: Create it only on these brokers, by name.
 
         Raises:
-            RouteError: No broker is there.
+            RouteError: There is no such broker.
             BrokerError: A broker refused; the text says why.
 
         Example:
@@ -214,7 +214,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
             self._ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
 
     def topic_stats(self, topic: str) -> dict[QueueId, QueueOffsets]:
-        """Ask what a topic's queues hold.
+        """Request the offsets of a topic's queues.
 
         Raises:
             TopicNotFound: The name servers do not know it.
@@ -251,7 +251,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         return sorted(found)
 
     def consumer_progress(self, group: str, topic: str | None = None) -> dict[QueueId, GroupOffset]:
-        """Ask how far a group has come.
+        """Request a group's committed offsets.
 
         Args:
             group: Consumer group.
@@ -286,7 +286,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         self._client.close()
 
     def __enter__(self) -> Self:
-        """Give the object itself."""
+        """Return the object."""
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -205,7 +205,7 @@ class RouteError(RmqError):
 
 
 class ConnectionLost(RmqError):
-    """The connection could not be opened, or ended before the answer came.
+    """The connection could not be opened, or ended before the answer arrived.
 
     Attributes:
         address: The other side, as ``host:port``.
@@ -273,10 +273,10 @@ class CommitError(RmqError):
 
 
 class OffsetOutOfRange(RmqError):
-    """A queue's position is not there: its messages have expired, or never were.
+    """A queue's position does not exist: its messages have expired, or never existed.
 
-    Raised by polls with ``out_of_range="error"``, again every few seconds until the consumer has
-    sought another position.
+    Raised by polls with ``out_of_range="error"``, again every few seconds until the consumer seeks
+    another position.
 
     Attributes:
         offset: The position.
@@ -340,7 +340,8 @@ class BatchSendError(RmqError):
     Attributes:
         results: The result or the exception of each message that was read; ``may_exist`` of an
             exception says whether the message may be stored. If the call ended early (an invalid
-            message, no room, an error of the iterable), that error is the ``__cause__``.
+            message, ``max_in_flight`` reached, an error of the iterable), that error is the
+            ``__cause__``.
         may_exist: Whether one of the failed messages may be stored.
         attempts: The attempts of the first failed message.
     """

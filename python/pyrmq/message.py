@@ -1,6 +1,6 @@
 """Messages to send, results of sends, and received messages.
 
-``Message`` is a body with its topic and options. ``SendResult`` says where a message is stored.
+``Message`` is a body with its topic and options. ``SendResult`` is where a message is stored.
 ``ReceivedMessage`` is a message as the broker keeps it.
 
 Example:
@@ -188,10 +188,10 @@ class Message(_Fields):
             a space counts as several, as in Java.
         tags: Tag that consumers filter by.
         properties: User properties by name. Names and values must not be empty or contain the
-            characters 0x01 and 0x02. Names that RocketMQ uses itself are refused.
+            characters 0x01 and 0x02. Names that RocketMQ uses internally are refused.
         sharding_key: Messages with the same key go to the same queue, in the order of the sends.
-        delay_level: 1 to 18 for 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
-            (brokers may be configured differently); 0 delivers at once.
+        delay_level: 1 to 18 for 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h (brokers
+            may be configured differently); 0 delivers at once.
         flag: A number of your own that is sent with the message.
         delay: Seconds until it is delivered, by the timer of brokers from 5.0 on (up to 3 days).
         deliver_at: When it is delivered, by that timer. A time without a zone is local.

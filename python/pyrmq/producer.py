@@ -65,19 +65,19 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             environment variable ``NAMESRV_ADDR``.
         group: Producer group.
         instance_name: Distinguishes the producers of one process for brokers. Default: a name is
-            made up.
+            generated.
         send_timeout: Seconds for a whole send, retries included.
         retries: Further attempts after the first, on other brokers if there are any. Sends to a
             chosen queue or with a sharding key are not retried elsewhere.
         retry_not_stored_ok: Also try another broker when a message was stored, but not flushed or
-            replicated in time. This makes duplicates.
-        compress_over_bytes: Bodies of at least this size are compressed, each in a frame of its
-            own. None: never. Batches are not compressed.
-        compression: ``"zlib"``, ``"lz4"`` or ``"zstd"``. Brokers and consumers before 5.0 read
-            only zlib.
+            replicated in time. This creates duplicates.
+        compress_over_bytes: Bodies of at least this size are compressed, each in a separate frame.
+            None: never. Batches are not compressed.
+        compression: ``"zlib"``, ``"lz4"`` or ``"zstd"``. Brokers and consumers before 5.0 read only
+            zlib.
         compress_level: Level of zlib and zstd, 0 to 9.
-        max_message_bytes: Largest body, and largest batch.
-        default_queues: Queues of a topic that the first send creates.
+        max_message_bytes: Maximum size of a body and of a batch.
+        default_queues: Number of queues of a topic that the first send creates.
         create_topic_key: Topic whose brokers may create other topics on a send.
         retry_codes: Response codes after which another broker is tried. Default: Apache's.
         namespace: Prefix of the names of group and topics, as ``namespace%``. Results show topics
@@ -90,30 +90,30 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         detect_interval: Seconds between probes.
         trace: Send a trace of each stored frame in Apache's form, in the background.
         trace_topic: Topic of the traces.
-        durability: How safe a message is when its send returns: ``"memory"`` (in the broker's page
-            cache: it survives the process, not the machine) or ``"local"`` (fsynced). Our broker
-            reports what it reached in ``SendResult.durability``. Apache's brokers know only
-            ``"memory"`` (``waitStoreMsgOK``). None: as the broker is configured.
-        vip_channel: Send to the brokers' fast port, which takes no pulls (their port minus 2).
-        unit_mode: Mark each send as one of a unit.
+        durability: How durable a message is when its send returns: ``"memory"`` (in the broker's
+            page cache: it survives the process, not the machine) or ``"local"`` (fsynced). Our
+            broker reports the level it reached in ``SendResult.durability``. Apache's brokers know
+            only ``"memory"`` (``waitStoreMsgOK``). None: as the broker is configured.
+        vip_channel: Send to the brokers' fast port (their port minus 2), which does not accept
+            pulls.
+        unit_mode: Mark each send as belonging to a unit.
         unit_name: The unit that this client belongs to. It is part of the client id and of the
             request to an address server.
-        address_server: Where to ask for the name servers by HTTP, now and every 2 minutes, instead
-            of ``name_server``: ``http://host:port/path``, or ``host`` or ``host:port`` with
+        address_server: HTTP address of the list of name servers, requested now and every 2 minutes,
+            instead of ``name_server``: ``http://host:port/path``, or ``host`` or ``host:port`` with
             Apache's path.
-        max_in_flight: Messages that may be on their way; the next send waits. A message whose
-            callback has not run yet counts too.
-        max_in_flight_bytes: Bytes of bodies and properties that may be on their way; the next send
-            waits.
-        linger: The longest time in seconds that a message of :meth:`produce` waits for others. A
-            send that is awaited leaves at once while nothing of its topic is on its way, otherwise
-            together with what was sent meanwhile. 0: each message has a frame of its own.
-        batch_bytes: Size at which a batch leaves; at most ``max_message_bytes``.
-        batch_messages: Number of messages at which a batch leaves.
-        hooks: Called with everything that is sent; see :class:`SendHook`.
+        max_in_flight: Maximum messages in flight; the next send waits. A message whose callback has
+            not run yet counts too.
+        max_in_flight_bytes: Maximum bytes of bodies and properties in flight; the next send waits.
+        linger: Maximum time in seconds that a message of :meth:`produce` waits for others. A send
+            that is awaited goes out at once if nothing of its topic is in flight, otherwise
+            together with messages sent meanwhile. 0: each message has its own frame.
+        batch_bytes: Size at which a batch is sent; at most ``max_message_bytes``.
+        batch_messages: Number of messages at which a batch is sent.
+        hooks: Called for everything that is sent; see :class:`SendHook`.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
-        tls: Open connections through TLS. Default: what the credentials' file or the environment
+        tls: Open connections with TLS. Default: what the credentials file or the environment
             variable ``PYRMQ_TLS`` says; without them plain TCP.
 
     Raises:
@@ -144,7 +144,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         self._lock = threading.RLock()
         self._futures: threading.Thread | None = None
         self._closed = False
-        # Whether Ctrl-C has ended the wait of a close, which goes on.
+        # Whether Ctrl-C has interrupted the wait for a close, which goes on.
         self._is_interrupted = False
         self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(
@@ -162,14 +162,14 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
     ) -> SendResult:
         """Send a message and wait until a broker has stored it.
 
-        It leaves at once while nothing of its topic is on its way, otherwise together with what
-        other threads send meanwhile. With ``linger=0`` or a ``timeout`` it has a frame of its own.
+        It is sent at once if nothing of its topic is in flight, otherwise together with what other
+        threads send meanwhile. With ``linger=0`` or a ``timeout`` it has its own frame.
 
         Args:
-            topic: Topic; created on the first send where the broker allows it.
+            topic: Topic; created on the first send if the broker allows it.
             body: Bytes, any bytes-like object, or text (sent as UTF-8).
             timeout: Seconds for the whole send. Default: the producer's ``send_timeout``.
-            options: What else the message has; all of it is optional:
+            options: Other fields of the message; all are optional:
 
                 - ``keys``: one key or several, to find the message by
                 - ``tags``: tag that consumers filter by
@@ -177,7 +177,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
                 - ``sharding_key``: messages with the same key go to the same queue
                 - ``delay_level``: 1 to 18; 0 delivers at once
                 - ``delay``: seconds until it is delivered
-                - ``deliver_at``: when it is delivered
+                - ``deliver_at``: time at which it is delivered
                 - ``flag``: a number of your own
                 - ``queue``: a queue's number, a :class:`QueueId`, or a function that chooses
 
@@ -187,17 +187,17 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             Where the message is stored.
 
         Raises:
-            MessageError: No broker would take the message.
-            ConfigError: The queue is of another topic, or a function returned none.
+            MessageError: No broker would accept the message.
+            ConfigError: The queue belongs to another topic, or a function returned none.
             TopicNotFound: The topic does not exist, and no broker may create it.
             RouteError: No broker of the topic accepts writes.
             NameServerUnreachable: No name server answered.
             SendTimeout: Not confirmed in time; ``may_exist`` says whether it may be stored.
             ConnectionLost: No attempt reached a broker, or (``may_exist``) its answer is missing.
             BrokerError: The broker refused it; subclasses say why.
-            QueueFull: ``max_in_flight`` was reached for all of the timeout.
+            QueueFull: ``max_in_flight`` was reached for the whole timeout.
             ClosedError: The producer is closed.
-            ForkError: The producer is the parent process's.
+            ForkError: The producer belongs to the parent process.
 
         Example:
             >>> producer.send("orders", b"tea", keys="order-43", tags="new")  # doctest: +SKIP
@@ -223,31 +223,31 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             wait: bool = True,
             **options: Unpack[MessageOptions],
         ) -> None:
-            """Add a message to the batch of its topic or queue; the batch leaves soon.
+            """Add a message to the batch of its topic or queue, which is sent within ``linger``.
 
             Batches are Apache's plain batches: brokers store each message by itself, and all
-            consumers can read them. A batch leaves when it is full, when its first message is
+            consumers can read them. A batch is sent when it is full, when its first message is
             ``linger`` old, or with :meth:`flush`. Messages with the same sharding key or for the
             same queue keep their order, even when a batch is sent again.
 
             Callbacks run in :meth:`poll`, :meth:`flush` and :meth:`close`, and in a ``produce``
-            that waits for room. Exceptions from callbacks are logged. Failed messages without a
+            that waits for capacity. Exceptions from callbacks are logged. Failed messages without a
             callback are logged and counted by :meth:`stats`.
 
             Args:
-                topic: Topic; created on the first send where the broker allows it.
+                topic: Topic; created on the first send if the broker allows it.
                 body: Bytes, any bytes-like object, or text (sent as UTF-8); it is copied.
                 on_delivery: Called once with ``(error, None)`` or ``(None, result)``.
-                wait: Whether to wait for room, up to ``send_timeout``, when ``max_in_flight`` is
-                    reached. False: raise at once.
+                wait: Whether to wait for capacity, up to ``send_timeout``, when ``max_in_flight``
+                    is reached. False: raise at once.
                 options: The other keyword arguments describe the message, as for :meth:`send`. A
-                    delayed message leaves in a frame of its own.
+                    delayed message has its own frame.
 
             Raises:
-                MessageError: No broker would take the message.
-                QueueFull: There was no room.
+                MessageError: No broker would accept the message.
+                QueueFull: ``max_in_flight`` was reached.
                 ClosedError: The producer is closed.
-                ForkError: The producer is the parent process's.
+                ForkError: The producer belongs to the parent process.
 
             Example:
                 >>> for line in lines:
@@ -265,7 +265,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         wait: bool,  # noqa: FBT001 - called by the native method
         options: MessageOptions,
     ) -> None:
-        """Call the hooks, and hand over."""
+        """Call the hooks, and pass the message on."""
         sending = self._hooks.before("send", topic, body, options)
         callback = self._hooks.callback(sending, on_delivery)
         self._hooks.attempt(sending, self._batcher.produce, topic, body, callback, wait, options)
@@ -273,11 +273,11 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
     def _queue_and_time(
         self, kind: SendingKind, topic: str, options: BatchOptions, wait: int | None
     ) -> tuple[tuple[str, int] | None, int | None]:
-        """The queue that the options name, and the milliseconds that the send has left."""
+        """The queue that the options name, and the milliseconds left for the send."""
         queue = options.get("queue")
         if queue is None:
             return None, wait
-        # Before a selector runs and a route is asked for; the native call checks all others.
+        # Before a selector runs and a route is requested; the native call checks all others.
         _core.check_options(kind, options)
         return queue_and_time_left(self._core, topic, queue, wait, self._options.send_timeout)
 
@@ -306,21 +306,20 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
     ) -> Future[SendResult]:
         """Send a message without waiting for its outcome.
 
-        The arguments are those of :meth:`send`. A message leaves at once while nothing of its
-        topic is on its way, otherwise together with what is sent meanwhile. With ``linger=0`` or a
-        ``timeout`` it has a frame of its own. Messages with the same sharding key or for the same
-        queue keep the order of the calls. When ``max_in_flight`` messages are on their way, the
-        call waits for room. Callbacks of futures run in one thread of this producer and should be
-        short.
+        The arguments are those of :meth:`send`. A message is sent at once if nothing of its topic
+        is in flight, otherwise together with what is sent meanwhile. With ``linger=0`` or a
+        ``timeout`` it has its own frame. Messages with the same sharding key or for the same queue
+        keep the order of the calls. When ``max_in_flight`` is reached, the call waits. Callbacks of
+        futures run in one thread of this producer and should be short.
 
         Returns:
             A future of the :class:`SendResult`; its exception is what :meth:`send` would raise.
 
         Raises:
-            MessageError: No broker would take the message.
-            QueueFull: ``max_in_flight`` was reached for all of the timeout.
+            MessageError: No broker would accept the message.
+            QueueFull: ``max_in_flight`` was reached for the whole timeout.
             ClosedError: The producer is closed.
-            ForkError: The producer is the parent process's.
+            ForkError: The producer belongs to the parent process.
 
         Example:
             >>> futures = [producer.send_async("t", str(n)) for n in range(9)]  # doctest: +SKIP
@@ -355,28 +354,27 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         """Send many messages of one topic in few frames, and wait until all are stored.
 
         Batches are Apache's plain batches: brokers store each message by itself, and all consumers
-        can read them. The first batches leave while the iterable is still being read.
+        can read them. The first batches are sent while the iterable is still being read.
 
         Args:
             topic: Topic of all messages.
-            messages: Bodies, or :class:`Message` objects, which bring their own options (their
-                topic must be this one). Messages with a sharding key or for a queue are sent in
-                order, after what this producer has sent there before.
-            batch_bytes: Largest frame body, at most ``max_message_bytes``.
-            inner: Give each batch an id of its own. A topic of batches (``queue.type=BatchCQ``, on
-                brokers from 5.0 on) keeps the batch as one record, which its consumers unpack.
+            messages: Bodies, or :class:`Message` objects, which have their own options (their topic
+                must be this one). Messages with a sharding key or for a queue are sent in order,
+                after earlier ones of this producer.
+            batch_bytes: Maximum frame body, at most ``max_message_bytes``.
+            inner: Give each batch its own id. A topic of batches (``queue.type=BatchCQ``, on
+                brokers from 5.0 on) stores the batch as one record, which its consumers unpack.
             timeout: Seconds for each frame, retries included.
             options: ``keys``, ``tags``, ``properties`` and ``sharding_key`` of messages that are
-                given as bodies, and a ``queue`` for all; see
-                :class:`pyrmq.message.MessageOptions`.
+                given as bodies, and a ``queue`` for all; see :class:`pyrmq.message.MessageOptions`.
 
         Returns:
             A result for each message, in order.
 
         Raises:
             BatchSendError: Some messages were not confirmed, or the call ended early after some
-                had left (the iterable raised, a message was invalid, there was no room).
-                ``results`` has a result or an exception for each message that was read.
+                were sent (the iterable raised, a message was invalid, ``max_in_flight`` was
+                reached). ``results`` has a result or an exception for each message that was read.
             RmqError: As :meth:`send`, if nothing was sent.
 
         Example:
@@ -401,7 +399,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         return send_all() if sending is None else self._hooks.whole(sending, send_all)
 
     def send_oneway(self, topic: str, body: Body, **options: Unpack[BatchOptions]) -> None:
-        """Send a message that nobody confirms: it may be lost without notice.
+        """Send a message without confirmation: it may be lost without notice.
 
         Args:
             topic: Topic.
@@ -410,7 +408,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
                 :class:`pyrmq.message.MessageOptions`.
 
         Raises:
-            RmqError: As :meth:`send`, but only errors before the message leaves are raised.
+            RmqError: As :meth:`send`, but only errors before the message is sent are raised.
 
         Example:
             >>> producer.send_oneway("metrics", b"42")  # doctest: +SKIP
@@ -427,13 +425,13 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         self._hooks.whole(self._hooks.before("oneway", topic, body, options), leave)
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Send all open batches and wait until no message is on its way; callbacks run meanwhile.
+        """Send all open batches and wait until no message is in flight; callbacks run meanwhile.
 
         Args:
-            timeout: The longest wait, in seconds.
+            timeout: Maximum wait in seconds.
 
         Returns:
-            False when messages are still on their way.
+            False if messages are still in flight.
 
         Example:
             >>> producer.flush()  # doctest: +SKIP
@@ -442,7 +440,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         return self._batcher.flush(milliseconds("timeout", timeout))
 
     def stats(self) -> ProducerStats:
-        """Count what was sent since this producer was made.
+        """Return counters since this producer was created.
 
         Example:
             >>> producer.stats().confirmed  # doctest: +SKIP
@@ -451,14 +449,14 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         return stats_of(self._core, time.monotonic() - self._began)
 
     def close(self, timeout: float = 10.0) -> None:
-        """Send what is on its way, then close every connection. A second call does nothing.
+        """Finish sends in flight, then close every connection. A second call does nothing.
 
-        After Ctrl-C it does not wait for what is on its way. A call that is interrupted once more
-        is finished in the background; a second call waits for that.
+        After Ctrl-C it does not wait for sends in flight. A call that is interrupted again is
+        finished in the background; a second call waits for that.
 
         Args:
-            timeout: Seconds to wait for messages on their way. Messages that are not confirmed by
-                then fail, and a warning says how many there were.
+            timeout: Seconds to wait for messages in flight. Messages that are not confirmed by then
+                fail, and a warning gives their number.
 
         Example:
             >>> producer.close()  # doctest: +SKIP
@@ -481,11 +479,12 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
                     timeout,
                 )
         except ForkError:
-            # The connections are the parent's: there is nothing to end here.
+            # The connections belong to the parent: nothing to end here.
             end_connections(self._core, self._request_reply)
             return
         except BaseException:
-            # Ctrl-C: do not wait for what is on its way; it fails, and callbacks and futures know.
+            # Ctrl-C: do not wait for sends in flight. They fail; callbacks and futures get the
+            # error.
             self._end_all()
             self._unlog()
             raise
@@ -504,7 +503,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close the producer. After Ctrl-C a look-up of a route has 250 ms more."""
+        """Close the producer. After Ctrl-C a route look-up gets 250 ms more."""
         if is_interruption(kind):
             self._core.end_lookups(250)
         self.close()
@@ -516,7 +515,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
     def _start_futures(self) -> None:
         with self._lock:
             if self._futures is None and not self._closed:
-                # Not a daemon: the interpreter's end would cut it off inside native code.
+                # Not a daemon: the interpreter's end would stop it inside native code.
                 self._futures = threading.Thread(
                     target=serve_futures,
                     args=(self._batcher, self._core),

@@ -1,4 +1,4 @@
-"""RocketMQ's wire, usable alone: commands, batches, message ids, and a client for any request.
+"""RocketMQ's wire protocol by itself: commands, batches, message ids, and a client for any request.
 
 Example:
     >>> request = Command(105, {"topic": "orders"})
@@ -26,17 +26,17 @@ __all__ = ["Client", "Command", "HookedRequest", "RequestHook", "answer_error"]
 
 
 class Client:
-    """Asks name servers and brokers anything: one connection for each address.
+    """Sends any request to name servers and brokers, with one connection per address.
 
     Args:
         connect_timeout: Seconds to wait for a connection.
-        shared: Use the connections of this process's producers and consumers; ``connect_timeout``
-            is theirs then (3 s). False: connections of its own.
+        shared: Share the connections of this process's producers and consumers, and their
+            ``connect_timeout`` (3 s). False: use separate connections.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
-        tls: Open connections through TLS. Default: what the credentials' file or the environment
+        tls: Open connections with TLS. Default: what the credentials file or the environment
             variable ``PYRMQ_TLS`` says; without them plain TCP.
-        hooks: Called before and after each request, in the thread that asks.
+        hooks: Called before and after each request, in the calling thread.
 
     Example:
         >>> with Client() as client:  # doctest: +SKIP
@@ -68,7 +68,7 @@ class Client:
         *,
         timeout: float = 3.0,
     ) -> Command:
-        """Ask and wait for the answer, whatever its code.
+        """Send a request and wait for the answer, whatever its code.
 
         Args:
             address: ``host:port``.
@@ -81,10 +81,10 @@ class Client:
             The answer; ``code`` 0 is success.
 
         Raises:
-            ConnectionLost: No connection, or it ended before the answer came.
+            ConnectionLost: No connection, or it ended before the answer arrived.
             RequestTimeout: No answer in time.
-            ForkError: The client is the parent process's.
-            Exception: What a hook raised before the request; nothing was sent then.
+            ForkError: The client belongs to the parent process.
+            Exception: Raised by a hook before the request; nothing was sent.
 
         Example:
             >>> client.request("127.0.0.1:9876", 105, {"topic": "orders"})  # doctest: +SKIP
@@ -110,10 +110,10 @@ class Client:
         *,
         timeout: float = 3.0,
     ) -> Command:
-        """Ask; an answer other than success is raised. Arguments of :meth:`request`.
+        """Send a request; raise an answer other than success. Arguments of :meth:`request`.
 
         Raises:
-            BrokerError: The answer has another code than 0; subclasses say which.
+            BrokerError: The answer's code is not 0; the subclass depends on it.
 
         Example:
             >>> client.ask("127.0.0.1:9876", 105, {"topic": "no such"})  # doctest: +SKIP
@@ -126,7 +126,7 @@ class Client:
         return answer
 
     def close(self) -> None:
-        """End every connection that is not shared, and fail what waits for an answer.
+        """Close every connection that is not shared, and fail requests that wait for an answer.
 
         Example:
             >>> Client().close()
@@ -134,7 +134,7 @@ class Client:
         self._core.close()
 
     def __enter__(self) -> Self:
-        """Give the client itself."""
+        """Return the client."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -143,7 +143,7 @@ class Client:
 
 
 def answer_error(address: str, code: int, answer: Command) -> BrokerError:
-    """Make the error for an answer that is no success.
+    """Make the error for an answer other than success.
 
     Args:
         address: The server that answered.

@@ -1,4 +1,4 @@
-"""Transactional messages: a message appears if, and only if, your local transaction took place.
+"""Transactional messages: a message is delivered if, and only if, your local transaction succeeded.
 
 The message is stored as a half message, which consumers cannot read. Then your function runs, and
 the half message is committed or rolled back. If the broker does not learn the outcome (your process
@@ -54,9 +54,9 @@ __all__ = [
 ]
 
 ANSWER_MS = 3000
-"""Milliseconds for a broker to confirm the end of a transaction that it has asked about."""
+"""Milliseconds for a broker to confirm the end of a transaction that it has checked."""
 
-_LEAST_END_MS = 50
+_MIN_END_MS = 50
 
 _log = logging.getLogger("pyrmq.producer")
 
@@ -65,7 +65,7 @@ class TransactionResult(NamedTuple):
     """The outcome of a transactional send.
 
     Attributes:
-        half: Where the half message is stored; ``transaction_id`` is the transaction's.
+        half: Where the half message is stored; ``transaction_id`` identifies the transaction.
         state: How the local transaction ended.
         confirmed: Whether the broker has confirmed the end. Otherwise it will ask.
     """
@@ -82,7 +82,7 @@ class TransactionProducer(Producer):
         check: Called in a thread of the producer with a message whose outcome the broker does not
             know; returns how its local transaction ended. An exception is logged and counts as
             UNKNOWN. It must not use the producer.
-        group: Producer group, for these producers only: a broker may ask any member how a
+        group: Producer group, for these producers only, since a broker may ask any member how a
             transaction ended.
         topics: Topics whose brokers get a heartbeat at once, so that they can ask about
             transactions of an earlier process of the group.
@@ -139,7 +139,7 @@ class TransactionProducer(Producer):
                 ``transaction_id`` it should store for ``check``, and returns how the transaction
                 ended; None is COMMIT. If it raises, the state is UNKNOWN: the broker will ask, and
                 the exception is raised.
-            check_after: Seconds after which the broker asks for the first time. Default: its
+            check_after: Seconds after which the broker first checks. Default: its
                 ``transactionTimeOut``.
             timeout: Seconds for storing the half message and confirming its end, without the time
                 of ``local``. Default: the producer's ``send_timeout``.
@@ -151,8 +151,8 @@ class TransactionProducer(Producer):
 
         Raises:
             RmqError: The half message was not stored, as :meth:`pyrmq.Producer.send`; the local
-                transaction did not run. If the half message may be stored after all, ``check`` does
-                not know it and rolls it back.
+                transaction did not run. If the half message may be stored nevertheless, ``check``
+                does not know it and rolls it back.
 
         Example:
             >>> def local(half):
@@ -211,7 +211,7 @@ class TransactionProducer(Producer):
 
 
 def half_properties(namespace: str, group: str, check_after: float | None) -> list[tuple[str, str]]:
-    """RocketMQ's own properties of a half message."""
+    """RocketMQ's internal properties of a half message."""
     group = f"{namespace}%{group}" if namespace else group
     system = [(Property.TRAN_MSG, "true"), (Property.PGROUP, group)]
     if check_after is not None:
@@ -222,13 +222,13 @@ def half_properties(namespace: str, group: str, check_after: float | None) -> li
 
 def end_time(wait: int, spent: float) -> int:
     """Milliseconds left for the end once the half is stored; its request is sent in any case."""
-    return max(_LEAST_END_MS, wait - round(spent * 1000))
+    return max(_MIN_END_MS, wait - round(spent * 1000))
 
 
 def end_of(
     topic: str, half: SendResult, state: TransactionState, options: HalfOptions
 ) -> dict[str, object]:
-    """The request by which a producer ends a transaction."""
+    """The request that ends a transaction."""
     keys = options.get("keys")
     return {
         "topic": topic,
@@ -252,7 +252,7 @@ def asked_about(core: _core.RequestReply, question: _core.Request) -> ReceivedMe
 def answer_of(
     question: _core.Request, message: ReceivedMessage, state: TransactionState
 ) -> dict[str, object]:
-    """The request by which a producer answers the broker that asked."""
+    """The request that answers a broker's check."""
     fields = question.fields
     return {
         "topic": message.topic,
@@ -279,8 +279,8 @@ def not_confirmed(half: SendResult, state: TransactionState, error: RmqError) ->
 
 
 def not_taken(message: ReceivedMessage, error: BaseException) -> None:
-    """Log that a broker has not confirmed an end that it had asked for."""
-    _log.warning("the broker did not take the end of %r and asks again: %s", message, error)
+    """Log that a broker has not confirmed the end that it had requested."""
+    _log.warning("the broker did not accept the end of %r and will ask again: %s", message, error)
 
 
 def state_of(said: object) -> TransactionState:

@@ -235,7 +235,7 @@ def test_what_cannot_work_is_refused(address: str, topic: str) -> None:
         consumer = PushConsumer(name_server=address, group="g")
         with pytest.raises(ConfigError, match="no topic is subscribed"):
             await consumer.start()
-        with pytest.raises(ConfigError, match="no coroutine function"):
+        with pytest.raises(ConfigError, match="not a coroutine function"):
             consumer.subscribe(topic, print)  # type: ignore[arg-type]
         await consumer.close()
         await consumer.close()

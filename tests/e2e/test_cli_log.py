@@ -157,7 +157,7 @@ def test_a_wrong_time_is_refused(
     pyrmq: Callable[..., list[str]], home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["log", "export", str(home / "store"), "--from", "yesterday"]) == 2
-    assert "must be a time as 2026-01-31T12:00" in capsys.readouterr().err
+    assert "must be a time such as 2026-01-31T12:00" in capsys.readouterr().err
 
 
 def test_damage_is_found_and_what_comes_behind_it(
@@ -171,7 +171,7 @@ def test_damage_is_found_and_what_comes_behind_it(
     ]
     assert found["kind"] == "damage"
     assert found["where"] == file.name
-    assert "good again at" in found["what"]
+    assert "valid again at" in found["what"]
     assert (queue["kind"], queue["where"].split()[0]) == ("queue", TOPICS[number % 2])
     exported = {json.loads(line)["body"].encode() for line in pyrmq("export", home / "store")}
     assert exported == {body(n) for n in range(COUNT) if n != number}
@@ -512,7 +512,7 @@ def test_stores_of_real_brokers_are_read(
     assert len(pyrmq("export", log.parent)) == int(line.split()[0])
 
 
-@pytest.mark.parametrize("kind", ["a directory", "no regular file"])
+@pytest.mark.parametrize("kind", ["a directory", "not a regular file"])
 def test_what_has_the_name_of_a_segment_and_is_no_file_is_refused(
     home: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -549,13 +549,13 @@ def test_a_pipe_among_the_files_of_a_queue_ends_a_snapshot(
     pipe = store / "consumequeue" / TOPICS[0] / "0" / "strange"
     os.mkfifo(pipe)
     assert main(["store", "snapshot", str(store), str(tmp_path / "copy")]) != 0
-    assert f"{pipe} is no regular file" in capsys.readouterr().err
+    assert f"{pipe} is not a regular file" in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()
 
 
 def test_what_is_no_store_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["log", "verify", str(tmp_path)]) == 2
-    assert f"{tmp_path} is no store" in capsys.readouterr().err
+    assert f"{tmp_path} is not a store" in capsys.readouterr().err
 
 
 def contents(home: Path) -> dict[Path, tuple[bytes, int]]:

@@ -138,7 +138,7 @@ def test_an_invented_id_makes_nobody_dial_its_address(page: Page) -> None:
         invented = f"7F000001{port:08X}{0:016X}"
         status, tree, _ = page.send("GET", f"/api/message?id={invented}")
         assert status == 400
-        assert "say its topic" in tree["error"]
+        assert "give its topic" in tree["error"]
         with pytest.raises(TimeoutError):
             other.accept()
 

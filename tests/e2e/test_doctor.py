@@ -244,7 +244,7 @@ def test_no_broker(tmp_path: Path) -> None:
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP"),
         (b"\x15\x03\x01\x00\x02\x02\x46", "TLS"),
         (b"SSH-2.0-server\r\n", "SSH"),
-        (b"\xff\xff\xff\xff rubbish", "no RocketMQ frame"),
+        (b"\xff\xff\xff\xff rubbish", "not a RocketMQ frame"),
         (b"\x00\x00\x00\x40\x00\x00\x00\x20{", "in the middle"),
         (b"", "without an answer"),
     ],

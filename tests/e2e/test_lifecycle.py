@@ -92,7 +92,7 @@ def test_a_stopped_server_leaves_no_thread_and_no_port(server: NameServer | Brok
 
 
 def test_a_stopped_server_has_no_address(server: NameServer | Broker) -> None:
-    with pytest.raises(ClosedError, match=r"does not run: call start\(\) first"):
+    with pytest.raises(ClosedError, match=r"is not running: call start\(\) first"):
         _ = server.address
 
 
@@ -262,7 +262,7 @@ def test_from_file_takes_apaches_keys_and_overrides(tmp_path: Path) -> None:
 
 
 def test_unknown_keywords_are_refused() -> None:
-    with pytest.raises(ConfigError, match="`brokr_name` is no option of the broker: did you mean"):
+    with pytest.raises(ConfigError, match="`brokr_name` is not an option of the broker: did"):
         Broker(brokr_name="a")
 
 

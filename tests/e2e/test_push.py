@@ -524,7 +524,7 @@ def test_what_cannot_work_is_refused(address: str, topic: str) -> None:
         consumer.subscribe(topic, later)
     with pytest.raises(ConfigError, match="must take one argument"):
         consumer.subscribe(topic, two)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="asks for <class 'complex'>"):
+    with pytest.raises(ConfigError, match="expects <class 'complex'>"):
         consumer.subscribe(topic, odd)
     with pytest.raises(ConfigError, match="give `tags` or `sql`, not both"):
         consumer.subscribe(topic, print, tags="new", sql="a > 5")

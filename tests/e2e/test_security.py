@@ -457,7 +457,7 @@ def test_secrets_are_nowhere_to_be_read(secured: Secured, tmp_path: Path) -> Non
 
 def test_wrong_credentials_are_refused(tmp_path: Path) -> None:
     for given in (("", "x"), ("u", ""), ("u", " "), ("u", None)):
-        with pytest.raises(ConfigError, match="empty or no text"):
+        with pytest.raises(ConfigError, match="empty or not a string"):
             Credentials(*given)
     file = write_private(tmp_path / "c.json", {"accessKey": "u", "secretKey": "s"})
     assert Credentials.from_file(file).access_key == "u"

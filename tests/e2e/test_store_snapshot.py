@@ -193,9 +193,9 @@ def test_bad_targets_and_sources_are_named_and_leave_nothing(
     assert main(["store", "snapshot", store, str(taken)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert main(["store", "restore", store, str(tmp_path / "r")]) == 2
-    assert "is no snapshot" in capsys.readouterr().err
+    assert "is not a snapshot" in capsys.readouterr().err
     assert main(["store", "snapshot", str(tmp_path), str(tmp_path / "s")]) == 2
-    assert "is no store" in capsys.readouterr().err
+    assert "is not a store" in capsys.readouterr().err
     assert main(["store", "snapshot", store, str(tmp_path / "good")]) == 0
     assert main(["store", "restore", str(tmp_path / "good"), str(taken)]) == 2
     assert "is not empty" in capsys.readouterr().err

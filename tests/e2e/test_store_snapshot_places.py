@@ -84,7 +84,7 @@ def test_a_target_inside_the_store_is_refused(
     send(running, ["one"])
     for place in ("kept", "consumequeue/kept", "commitlog/kept"):
         assert main(["store", "snapshot", str(running.store), str(running.store / place)]) == 2
-        assert "outside of the store" in capsys.readouterr().err
+        assert "outside the store" in capsys.readouterr().err
         assert not (running.store / place).exists()
     (tmp_path / "link").symlink_to(running.store)
     assert main(["store", "snapshot", str(running.store), str(tmp_path / "link" / "kept")]) == 2

@@ -248,7 +248,7 @@ def test_the_fixtures_do_not_meet_in_processes_side_by_side(tmp_path: Path) -> N
         text, _ = side.communicate(timeout=50)
         assert "1 error" in text, text
         assert "6 passed" in text, text
-        assert "the mark `rocketmq` takes keywords only, such as brokers=2: (2,)" in text
+        assert "the mark `rocketmq` takes only keywords, such as brokers=2: (2,)" in text
 
 
 def test_the_plugin_starts_nothing_unasked() -> None:

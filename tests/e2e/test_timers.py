@@ -169,7 +169,7 @@ def test_recall_tells_what_is_wrong(address: str, topic: str) -> None:
     with Producer(name_server=address) as producer:
         producer.send(topic, b"x")
         for text in wrong:
-            with pytest.raises(ConfigError, match="is no recall handle"):
+            with pytest.raises(ConfigError, match="is not a recall handle"):
                 producer.recall(topic, text)
         with pytest.raises(RouteError, match="the broker that the handle names is not alive"):
             producer.recall(topic, handle("v1", topic, "broker-x", "1", "c"))
@@ -178,7 +178,7 @@ def test_recall_tells_what_is_wrong(address: str, topic: str) -> None:
 
     async def main() -> None:
         async with aio.Producer(name_server=address) as producer:
-            with pytest.raises(ConfigError, match="is no recall handle"):
+            with pytest.raises(ConfigError, match="is not a recall handle"):
                 await producer.recall(topic, "nonsense")
             with pytest.raises(PermissionDenied, match="operation is forbidden"):
                 await producer.recall(topic, good)

@@ -428,7 +428,7 @@ def test_the_file_of_tls_options_has_the_passwords(tmp_path: Path, files: Path) 
         ({"key_password": "x"}, "without `key`"),
         ({"trust": "a.pem", "verify": False}, "no effect"),
         ({"trust": ""}, "is empty"),
-        ({"trust": 7}, "no text"),
+        ({"trust": 7}, "not a string"),
         ({"verify": None}, "true or false"),
         ({"verify": "no"}, "true or false"),
     ],
@@ -503,7 +503,7 @@ def test_a_secure_directory_is_private_and_never_overwritten(files: Path) -> Non
         "a" * 64,
         "",
     ):
-        with pytest.raises(ConfigError, match="certificate can name"):
+        with pytest.raises(ConfigError, match="for a certificate"):
             make_secure(files.parent / "never", [host])
     make_secure(files.parent / "named", ["broker_1", "b-1.example", "10.0.0.3", "fe80::1"])
     with pytest.raises(ConfigError, match="1 to 36500"):
@@ -611,4 +611,4 @@ def test_an_open_server_on_an_address_of_the_network_warns(
         assert "checks no users" not in caplog.text
         NameServer(bind_address="0.0.0.0", **options).start().stop(0)
         Broker(**store, **options).start().stop(0)
-    assert caplog.text.count("everybody there may do everything. Set authenticationEnabled") == 2
+    assert caplog.text.count("all of them may do everything. Set authenticationEnabled") == 2

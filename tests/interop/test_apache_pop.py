@@ -22,7 +22,7 @@ PAIRS = (("ours", "JSON"),)
 
 INVISIBLE_MS = 2000
 BACK_S = 5.0
-"""Both brokers have brought a message back so long after its pop."""
+"""Time after its pop within which both brokers have delivered a message again."""
 
 
 class Popper:

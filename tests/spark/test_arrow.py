@@ -259,7 +259,7 @@ def test_a_directory_is_exported_without_its_broker(
     expected = [one["topic"] for one in messages if one["topic"] in {"Tagged", "Single"}]
     assert sorted(topics) == sorted(expected)
     assert main(["export", str(root), str(file)]) == 2
-    assert "exists: name another file, or say --overwrite" in capsys.readouterr().err
+    assert "exists: name another file, or use --overwrite" in capsys.readouterr().err
     assert main(["export", str(root), str(file), "--overwrite"]) == 0
     file.unlink()
     assert main(["export", str(tmp_path / "nothing"), str(file)]) == 2
@@ -316,17 +316,21 @@ def test_wrong_files_are_refused(tmp_path: Path, capsys: Any) -> None:  # noqa: 
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
-        ("a.jsonl", b'{"body":"x","tags":5}', "a.jsonl:1: tags: a text is wanted, found: 5"),
-        ("a.jsonl", b'{"body":{"id":1}}', "a.jsonl:1: body: a text is wanted"),
+        ("a.jsonl", b'{"body":"x","tags":5}', "a.jsonl:1: tags: expected a string, found: 5"),
+        ("a.jsonl", b'{"body":{"id":1}}', "a.jsonl:1: body: expected a string"),
         ("a.jsonl", b'{"bodyBase64":"!!!"}', "a.jsonl:1: bodyBase64: "),
-        ("a.jsonl", b'{"body":"x","properties":{"n":5}}', "properties: an object of texts is"),
-        ("a.jsonl", b'{"body":"\xff"}', "is no UTF-8"),
-        ("a.parquet", b"hello", "is no .parquet file"),
+        (
+            "a.jsonl",
+            b'{"body":"x","properties":{"n":5}}',
+            "properties: expected an object of strings",
+        ),
+        ("a.jsonl", b'{"body":"\xff"}', "is not UTF-8"),
+        ("a.parquet", b"hello", "is not a .parquet file"),
         ("a.arrow", b"hello", "is no .arrow file"),
-        ("a.csv", b'body,tags\n"a,b\nc', "is no CSV: unexpected end"),
+        ("a.csv", b'body,tags\n"a,b\nc', "is not CSV: unexpected end"),
         ("a.csv", b"text,tags\na,b\n", "a.csv:1: no column body: there are text, tags"),
-        ("a.csv", b"body,tags\na\n", "a.csv:2: 2 cells are wanted"),
-        ("a.csv", b"body,properties\na,b\n", "a.csv:2: properties: no JSON object"),
+        ("a.csv", b"body,tags\na\n", "a.csv:2: expected 2 cells"),
+        ("a.csv", b"body,properties\na,b\n", "a.csv:2: properties: not a JSON object"),
     ],
 )
 def test_a_file_that_is_wrong_is_an_error_of_one_line(

@@ -175,7 +175,7 @@ def test_sql_reads_a_view(spark: SparkSession, topic: Topic) -> None:
             {"startingOffsets": '{"NoSuchTopic":{"b":{"0":1}}}'},
             "option startingOffsets: does not exist: topic NoSuchTopic",
         ),
-        ({"minPartitions": "a"}, "option minPartitions: a whole number is wanted"),
+        ({"minPartitions": "a"}, "option minPartitions: expected a whole number"),
     ],
 )
 def test_a_wrong_option_fails_with_its_name(
@@ -192,9 +192,9 @@ def test_offsets_outside_of_a_queue_are_refused(
     topic.send(0, ["a"])
     broker = topic.broker_name()
     place = f'{{"{topic.name}":{{"{broker}":{{"0":%d}}}}}}'
-    with pytest.raises(Exception, match="endingOffsets has 5, it holds 0 to 1"):
+    with pytest.raises(Exception, match="endingOffsets has 5, the queue has 0 to 1"):
         topic.read(spark, endingOffsets=place % 5).collect()
-    with pytest.raises(Exception, match="the start lies behind the end: 1 > 0"):
+    with pytest.raises(Exception, match="the start is after the end: 1 > 0"):
         topic.read(spark, startingOffsets=place % 1, endingOffsets=place % 0).collect()
 
 

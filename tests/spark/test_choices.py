@@ -87,7 +87,7 @@ def test_each_queue_has_its_own_time(topics: list[Topic], rocketmq_session: Clus
     assert len(read({**given, "startingTimestamp": "1"})) == 4
     last = {name: {name_of: {"0": -1, "1": -1} for name_of in brokers}}
     assert len(read({**given, "startingOffsets": json.dumps(last)})) == 2
-    with pytest.raises(OffsetError, match=r"queue 1: nothing was stored since .*=latest begins"):
+    with pytest.raises(OffsetError, match=r"queue 1: nothing was stored since .*=latest starts"):
         read({**given, "startingOffsetsByTimestampStrategy": "error"})
     ends = given_of(topics[0], endingOffsetsByTimestamp=json.dumps(times))
     assert read(ends) == [(b"01",), (b"10",)]

@@ -44,12 +44,12 @@ TAKEN = {
 }
 """Options of Spark's Kafka source that have the same name here."""
 HINTED = {
-    "kafka.bootstrap.servers": "nameServer names the cluster's name servers",
+    "kafka.bootstrap.servers": "nameServer is the list of the cluster's name servers",
     "kafka.group.id": "it is group",
     "groupIdPrefix": "it is group",
-    "kafkaConsumer.pollTimeoutMs": "timeoutMs says how long is tried",
-    "fetchOffset.numRetries": "timeoutMs says how long is tried",
-    "fetchOffset.retryIntervalMs": "timeoutMs says how long is tried",
+    "kafkaConsumer.pollTimeoutMs": "timeoutMs limits the time for tries",
+    "fetchOffset.numRetries": "timeoutMs limits the time for tries",
+    "fetchOffset.retryIntervalMs": "timeoutMs limits the time for tries",
     "kafka.max.poll.records": "clients of RocketMQ have no such setting",
 }
 """The others, each with what the error says."""

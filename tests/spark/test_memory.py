@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(1200)]
 MIB = 1 << 20
 BODY = 64 * 1024
 READ_MIB = int(os.environ.get("PYRMQ_READ_MIB", str(5 * 1024)))
-MOST_MIB = 64
+MAX_MIB = 64
 """Above what the same workers held after a small read."""
 PAUSE_S = 0.1
 
@@ -109,5 +109,5 @@ def test_a_worker_stays_small_over_a_large_read(spark: SparkSession) -> None:
         f" {peak:.0f} at most\n"
     )
     third = max(1, len(sampler.samples) // 3)
-    assert peak - idle <= MOST_MIB
+    assert peak - idle <= MAX_MIB
     assert mean(sampler.samples[-third:]) - mean(sampler.samples[third : 2 * third]) <= 16

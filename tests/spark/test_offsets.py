@@ -67,9 +67,9 @@ def test_another_version_is_refused() -> None:
 @pytest.mark.parametrize(
     ("written", "error"),
     [
-        ({"@marks": {"t": {"b": {"0": 5}}}}, "no log position and time: 5"),
-        ({"@marks": {"t": {"b": {"0": [5, -1]}}}}, "message before the offset: no offset: -1"),
-        ({"@since": "now"}, "start of the query: no offset: 'now'"),
+        ({"@marks": {"t": {"b": {"0": 5}}}}, "not a log position and time: 5"),
+        ({"@marks": {"t": {"b": {"0": [5, -1]}}}}, "message before the offset: not an offset: -1"),
+        ({"@since": "now"}, "start of the query: not an offset: 'now'"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused(written: dict[str, object], error: str) -> None:
@@ -80,13 +80,13 @@ def test_a_damaged_checkpoint_is_refused(written: dict[str, object], error: str)
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("[]", "a JSON object is wanted"),
-        ('{"t": 5}', "topic t: a JSON object is wanted, found: 5"),
-        ('{"t": {"b": {"x": 5}}}', "no queue number: 'x'"),
-        ('{"t": {"b": {"0": -3}}}', "no offset: -3"),
-        ('{"t": {"b": {"0": true}}}', "no offset: True"),
-        ('{"t": {"b": {"0": "5"}}}', "no offset: '5'"),
-        ('{"t": {"b": {"0": 9223372036854775808}}}', "no offset"),
+        ("[]", "expected a JSON object"),
+        ('{"t": 5}', "topic t: expected a JSON object, found: 5"),
+        ('{"t": {"b": {"x": 5}}}', "not a queue number: 'x'"),
+        ('{"t": {"b": {"0": -3}}}', "not an offset: -3"),
+        ('{"t": {"b": {"0": true}}}', "not an offset: True"),
+        ('{"t": {"b": {"0": "5"}}}', "not an offset: '5'"),
+        ('{"t": {"b": {"0": 9223372036854775808}}}', "not an offset"),
     ],
 )
 def test_user_offsets_of_another_shape_are_refused(text: str, error: str) -> None:

@@ -78,7 +78,7 @@ def test_a_file_is_read_with_paths_beside_it(tmp_path: Path) -> None:
 
 def test_spark_is_a_table(tmp_path: Path) -> None:
     text = GOOD.partition("[spark]")[0].replace('name = "shop"', "spark = 5")
-    with pytest.raises(PipelineError, match=r"line 1, key spark: a table \[spark\] is wanted"):
+    with pytest.raises(PipelineError, match=r"line 1, key spark: expected a table \[spark\]"):
         load(written(tmp_path, text))
 
 
@@ -99,22 +99,40 @@ def test_lines_of_texts_of_several_lines_are_no_keys() -> None:
     ("change", "text"),
     [
         (('topic = "orders"', 'topik = "orders"'), "line 4, key source.topik: unknown, did you"),
-        (('topic = "orders"', 'topic = "a b"'), "line 4, key source.topic: no topic name: 'a b'"),
-        (("= 10", '= "ten"'), "line 5, key source.maxOffsetsPerTrigger: a whole number is wanted"),
-        (('json = "id BIGINT"', "json = 3"), "line 6, key source.json: a text is wanted, found: 3"),
-        (('python = "', 'sql = "x"\npython = "'), "line 13, key step 2: one of sql and python"),
-        (("shop.steps:enrich", "shop.steps"), "line 14, key step 2.python: MODULE:FUNCTION"),
-        (("orders-rejected", "a b"), "line 19, key quality.reject: drop, fail or a topic"),
-        (('format = "parquet"', 'format = "parket"'), "line 21, key sink.format: format: one of"),
+        (
+            ('topic = "orders"', 'topic = "a b"'),
+            "line 4, key source.topic: not a topic name: 'a b'",
+        ),
+        (("= 10", '= "ten"'), "line 5, key source.maxOffsetsPerTrigger: expected a whole number"),
+        (
+            ('json = "id BIGINT"', "json = 3"),
+            "line 6, key source.json: expected a string, found: 3",
+        ),
+        (
+            ('python = "', 'sql = "x"\npython = "'),
+            "line 13, key step 2: expected either sql or python",
+        ),
+        (
+            ("shop.steps:enrich", "shop.steps"),
+            "line 14, key step 2.python: expected MODULE:FUNCTION",
+        ),
+        (("orders-rejected", "a b"), "line 19, key quality.reject: expected drop, fail or a topic"),
+        (
+            ('format = "parquet"', 'format = "parket"'),
+            "line 21, key sink.format: format: expected one of",
+        ),
         (('path = "lake/orders"\n', ""), "line 20, key sink: path is missing: format parquet"),
         (("[quality]", "[qualities]"), "line 17, key qualities: unknown, did you mean quality?"),
-        (("[sink]", "[sink"), "p.toml: no TOML: "),
-        (('"h:1"', '"h"'), "line 3, key source.nameServer: host:port is wanted, found: 'h'"),
+        (("[sink]", "[sink"), "p.toml: not TOML: "),
+        (('"h:1"', '"h"'), "line 3, key source.nameServer: expected host:port, found: 'h'"),
         (('nameServer = "h:1"', 'path = "/data"'), "line 3, key source.path: a directory is read"),
-        (('topic = "orders"', 'topic = ["a"]'), "line 4, key source.topic: a text or a number is"),
+        (
+            ('topic = "orders"', 'topic = ["a"]'),
+            "line 4, key source.topic: expected a string or a number",
+        ),
         (
             ("partitionBy", 'mode = "overwrit"\npartitionBy'),
-            "line 23, key sink.mode: one of append",
+            "line 23, key sink.mode: expected one of append",
         ),
         (("orders-rejected", "orders"), "line 19, key quality.reject: the pipeline reads topic"),
         (
@@ -219,7 +237,7 @@ def test_a_wrong_period_is_refused_before_spark_starts(
 ) -> None:
     monkeypatch.setattr("pyrmq.spark.local.session", lambda *_, **__: pytest.fail("Spark starts"))
     assert main(["pipeline", "run", str(written(tmp_path, GOOD)), "--every", every]) == 2
-    assert "a duration as 500ms, 30s, 15m or 1h is wanted" in capsys.readouterr().err
+    assert "expected a duration such as 500ms, 30s, 15m or 1h" in capsys.readouterr().err
 
 
 def test_the_status_tells_a_run_that_was_killed_from_one_that_goes_on(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_pipeline_writes_rows_and_sets_others_apart(
     }
     assert bad == {
         '{"id":1,"twice":-2.0,"keys":"k1"}': "not twice > 0",
-        "no json": "no JSON object of id:bigint, total:double",
+        "no json": "not a JSON object of id:bigint, total:double",
     }
     topic.send(0, orders(5))
     assert status(load(file)).lag is not None
@@ -115,7 +115,7 @@ def test_a_pipeline_that_fails_says_why(
     file = written(tmp_path, topic, "fail")
     assert main(["pipeline", "run", str(file)]) == 1
     shown = capsys.readouterr().out
-    assert "source.json: no JSON object of id:bigint, total:double: topic" in shown
+    assert "source.json: not a JSON object of id:bigint, total:double: topic" in shown
     assert "queue 0, offset 1" in shown
     assert main(["pipeline", "status", str(file)]) == 1
     for change, text in (
@@ -222,7 +222,7 @@ def test_a_pipeline_runs_again_and_again_with_steps_beside_its_file(
     (tmp_path / "shop_steps.py").write_text(STEPS)
     (tmp_path / "shop_words.py").write_text("def upper(text):\n    return text.upper()\n")
     file = written(tmp_path, topic, "", COPY)
-    assert "source: a row is there" in check(spark, load(file))
+    assert "source: it has rows" in check(spark, load(file))
     nowhere = COPY.replace("{name_server}", "127.0.0.1:1").replace(
         "[[step]]", "timeoutMs = 100\n[[step]]"
     )
@@ -242,7 +242,7 @@ def test_a_pipeline_runs_again_and_again_with_steps_beside_its_file(
     assert sorted(row.body for row in rows) == ["A", "B", "C"]
     assert "; running for " in str(seen[0])
     assert status(load(file)).running is None
-    with pytest.raises(ConfigError, match="option every: a duration as 500ms, 30s"):
+    with pytest.raises(ConfigError, match="option every: expected a duration such as 500ms, 30s"):
         run(spark, load(file), every="soon")
     wrong = written(tmp_path, topic, "", COPY.replace("shout", "fails"))
     with pytest.raises(PipelineError, match=r"key step 1.python: .* ValueError: no such factor"):

@@ -81,7 +81,7 @@ def test_ranges_leave_out_what_is_empty_and_begin_new_queues_at_their_earliest()
 
 
 def test_a_start_behind_its_end_is_an_error() -> None:
-    with pytest.raises(OffsetError, match="queue 0: the start lies behind the end: 6 > 5"):
+    with pytest.raises(OffsetError, match="queue 0: the start is after the end: 6 > 5"):
         ranges_between({queue(0): 6}, {queue(0): 5}, {})
 
 

@@ -98,7 +98,7 @@ def test_topics_that_differ_in_case_are_told_apart() -> None:
     assert _named("SELECT * FROM Orders WHERE tags = 'orders'", topics) == ["Orders"]
     assert _named("SELECT * FROM EVT, `orders`", topics) == ["evt", "orders"]
     for text in ("SELECT * FROM orders, Orders", "SELECT * FROM ORDERS"):
-        with pytest.raises(ConfigError, match="topics Orders and orders differ in case only"):
+        with pytest.raises(ConfigError, match="topics Orders and orders differ only in case"):
             _named(text, topics)
 
 
@@ -119,7 +119,7 @@ def test_a_query_on_the_command_line(orders: Topic, capsys: pytest.CaptureFixtur
     assert main(["query", f"SELEC 1 FROM {orders.name}", "-n", orders.name_server]) == 2
     assert "error: [PARSE_SYNTAX_ERROR]" in capsys.readouterr().err
     assert main(["query", text, "-n", orders.name_server, "--since", "soon"]) == 2
-    assert "`soon` is no time" in capsys.readouterr().err
+    assert "`soon` is not a time" in capsys.readouterr().err
 
 
 def test_bodies_that_do_not_fit_are_set_apart(spark: SparkSession, orders: Topic) -> None:
@@ -132,9 +132,9 @@ def test_bodies_that_do_not_fit_are_set_apart(spark: SparkSession, orders: Topic
     found = {row.queueOffset: row.reason for row in bad.collect()}
     assert found == {
         2: "id is missing or null",
-        3: "no JSON object of id:bigint, total:double, tags:string",
-        4: "no JSON object of id:bigint, total:double, tags:string",
-        5: "the body is no UTF-8",
+        3: "not a JSON object of id:bigint, total:double, tags:string",
+        4: "not a JSON object of id:bigint, total:double, tags:string",
+        5: "the body is not UTF-8",
     }
     assert bad.columns[:5] == ["reason", "topic", "brokerName", "queueId", "queueOffset"]
     with pytest.raises(SchemaError, match="the schema 'id BIGNT' cannot be read"):
@@ -153,7 +153,7 @@ def test_a_body_with_more_than_one_object_does_not_fit(spark: SparkSession, topi
     assert sorted(row.id for row in rows.collect()) == [1, 2, 3]
     found = {row.body: row.reason for row in bad.collect()}
     assert found.keys() == {*more, *others}
-    assert {found[text] for text in more} == {"more than one JSON object, or text behind it"}
+    assert {found[text] for text in more} == {"more than one JSON object, or text after it"}
 
 
 def test_a_schema_is_found_from_bodies(spark: SparkSession, orders: Topic) -> None:
@@ -163,7 +163,7 @@ def test_a_schema_is_found_from_bodies(spark: SparkSession, orders: Topic) -> No
     assert (rows.count(), bad.count()) == (3, 0)
     with pytest.raises(ConfigError, match="no body of the first 1000 messages is a JSON object"):
         pyrmq.spark.infer(orders.read(spark).where("queueOffset = 4"))
-    with pytest.raises(ConfigError, match="a schema is found from a batch read"):
+    with pytest.raises(ConfigError, match="a schema is inferred from a batch read"):
         pyrmq.spark.infer(orders.stream(spark).load())
 
 

@@ -300,7 +300,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     for path, problem in [
         (tmp_path / "missing", "does not exist"),
         (tmp_path, "is empty"),
-        (Path(__file__), "is no directory"),
+        (Path(__file__), "is not a directory"),
         (Path(__file__).parent, "has no commitlog"),
     ]:
         with pytest.raises(OptionError, match=f"{problem}.*storePathRootDir"):
@@ -308,7 +308,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     assert arrow.read_log(tmp_path).num_rows == 0, "a broker that never stored anything"
     (tmp_path / "commitlog" / f"{0:020}").write_bytes(b"no log at all" * 100)
-    with pytest.raises(ProtocolError, match="is no file of a commit log"):
+    with pytest.raises(ProtocolError, match="is not a file of a commit log"):
         arrow.read_log(tmp_path)
     assert arrow.read_log(tmp_path, on_corrupt="skip").num_rows == 0
     dledger = tmp_path / "dledger"
@@ -319,7 +319,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
 
 def test_arguments_that_cannot_be(tmp_path: Path) -> None:
     root, _ = unpacked("4.6.1-clean", tmp_path)
-    with pytest.raises(OptionError, match="onCorrupt: fail or skip is wanted"):
+    with pytest.raises(OptionError, match="onCorrupt: expected fail or skip"):
         arrow.read_log(root, on_corrupt="ignore")
     with pytest.raises(ConfigError, match="did you mean body"):
         arrow.read_log(root, columns=["bdy"])

@@ -234,7 +234,7 @@ def test_a_topic_that_does_not_exist_fails_the_write(delivery: str) -> None:
 def test_delays_cannot_be_exactly_once(column: str) -> None:
     types = StructType([StructField("body", StringType()), StructField(column, IntegerType())])
     given = {"nameServer": "127.0.0.1:9876", "topic": "T", "delivery": "exactly-once"}
-    with pytest.raises(OptionError, match=f"exactly-once cannot be had with column {column}"):
+    with pytest.raises(OptionError, match=f"exactly-once is not possible with column {column}"):
         Writer(given, types, overwrite=False)
 
 

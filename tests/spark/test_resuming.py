@@ -67,7 +67,7 @@ def test_a_sink_that_is_ahead_of_its_checkpoint_is_refused(tmp_path: Path) -> No
         check_sink_position(made)
     assert "line 9, key sink.path" in str(caught.value)
     assert "Restore the checkpoint" in str(caught.value)
-    assert "begin anew with an empty path" in str(caught.value)
+    assert "start again with an empty path" in str(caught.value)
     for path in sorted((tmp_path / "p.checkpoint").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     with pytest.raises(PipelineError, match="has none: it was deleted or restored"):
@@ -83,7 +83,7 @@ def test_rules_may_change_when_both_queries_stand_at_the_same_place(tmp_path: Pa
     check_rules(pipeline(tmp_path, "total > 2"))
     log(tmp_path, "main", 1, 8)
     check_rules(pipeline(tmp_path, "total > 2"))
-    with pytest.raises(PipelineError, match="main and rejected stand at different positions"):
+    with pytest.raises(PipelineError, match="main and rejected are at different positions"):
         check_rules(pipeline(tmp_path, "total > 3"))
     log(tmp_path, "rejected", 2, 8, is_done=False)
     with pytest.raises(PipelineError, match="rejected has not finished batch 2") as caught:

@@ -89,7 +89,7 @@ def test_what_expires_under_a_running_query_is_an_error_or_left_out(
             lowest = expire(running)
             go_on.set()
             if fail == "true":
-                gone = f"offsets {LIMIT} to {2 * LIMIT} were wanted.*{lowest}|stood at|are gone"
+                gone = f"expected offsets {LIMIT} to {2 * LIMIT}.*{lowest}|was at|are gone"
                 with pytest.raises(Exception, match=gone):
                     query.awaitTermination(60)
                 assert sorted(seen) == list(range(LIMIT))

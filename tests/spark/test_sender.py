@@ -193,8 +193,8 @@ def test_a_topic_column_says_where_each_row_goes(rig: Rig, rocketmq_session: Clu
         ({"bdy": "string"}, "column bdy: unknown, did you mean body?"),
         ({"value": "binary"}, "column value: unknown, in RocketMQ it is body"),
         ({"tags": "string"}, "column body is missing: there are tags"),
-        ({"body": "int"}, "column body: has type int, string or binary is wanted"),
-        ({"body": "string", "Body": "string"}, "column Body: stands twice"),
+        ({"body": "int"}, "column body: has type int, expected string or binary"),
+        ({"body": "string", "Body": "string"}, "column Body: is there twice"),
         ({"body": "string", "delay": "int", "delayLevel": "int"}, "only one can be given"),
     ],
 )
@@ -217,12 +217,17 @@ def test_a_row_that_only_the_broker_refuses_is_named_and_the_others_are_sent(rig
 @pytest.mark.parametrize(
     ("column", "type_", "values", "reason"),
     [
-        ("delay", "double", [1e-9, float("nan"), float("inf"), -5.0, 1e18], "the delay is no time"),
+        (
+            "delay",
+            "double",
+            [1e-9, float("nan"), float("inf"), -5.0, 1e18],
+            "the delay is not a time",
+        ),
         ("delayLevel", "int", [0, -1, 19], "the delayLevel is not between 0 and 18"),
         ("queueId", "int", [0, -1], "the queueId is negative"),
         ("queueId", "int", [0, 99], "the queue that was asked for"),
         ("tags", "string", ["a", "a || b"], "the tag has ||"),
-        ("deliverAt", "timestamp", [1, -(10**15)], "deliverAt lies before 1970"),
+        ("deliverAt", "timestamp", [1, -(10**15)], "deliverAt is before 1970"),
     ],
 )
 def test_rows_with_values_that_no_message_can_have_are_named(

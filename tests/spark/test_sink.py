@@ -76,10 +76,10 @@ def test_a_read_can_be_written_to_another_topic(
     ("columns", "options", "text"),
     [
         (["'x' as bdy"], {}, "column bdy: unknown, did you mean body"),
-        (["1 as body"], {}, "column body: has type int, string or binary is wanted"),
+        (["1 as body"], {}, "column body: has type int, expected string or binary"),
         (["'x' as body"], {"topik": "t"}, "option topik: unknown, did you mean topic"),
         (["'x' as body"], {"topic": ""}, "option topic: is missing"),
-        (["'x' as body"], {"delivery": "maybe"}, "at-least-once or exactly-once is wanted"),
+        (["'x' as body"], {"delivery": "maybe"}, "expected at-least-once or exactly-once"),
     ],
 )
 def test_what_cannot_be_written_fails_at_planning(
@@ -276,5 +276,5 @@ def test_a_batch_of_foreach_batch_that_is_run_again_is_written_once(
     assert bodies(spark, target) == sorted([*texts, "more", "more", "other"])
     sinks.append(sinks[0])
     source.send(0, ["twice"])
-    with pytest.raises(Exception, match=r"is written twice with .* checkpointLocation of its own"):
+    with pytest.raises(Exception, match=r"is written twice with .* its own checkpointLocation"):
         run().awaitTermination(60)

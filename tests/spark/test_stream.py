@@ -229,7 +229,7 @@ def test_a_topic_made_anew_is_data_loss(
     topic.send(0, ["new"])
     query = run(batches, **options)
     if fail == "true":
-        with pytest.raises(Exception, match=r"queue 0: stood at 3, now holds 0 to 1"):
+        with pytest.raises(Exception, match=r"queue 0: was at 3, now has 0 to 1"):
             query.awaitTermination(60)
     else:
         batches.await_texts(["a", "b", "c", "new"])

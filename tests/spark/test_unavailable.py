@@ -40,7 +40,7 @@ def test_workers_of_another_python_are_named_beside_the_drivers(
 
     monkeypatch.delenv("PYTHONPATH", raising=False)
     other = bare_python()
-    text = rf"workers are {other}, .* No module named '\w+'\. The driver is {sys.executable}: set"
+    text = rf"workers run {other}, .* No module named '\w+'\. The driver runs {sys.executable}: set"
     with pytest.raises(ConfigError, match=text):
         check_worker(other)
     check_worker(sys.executable)

@@ -62,7 +62,7 @@ def test_without_a_readable_backup_nothing_starts(tmp_path: Path) -> None:
     file = tmp_path / "kvConfig.json"
     file.write_bytes(b"{")
     with pytest.raises(
-        ConfigError, match=r"cannot read .*kvConfig\.json.*mend it, or move it away"
+        ConfigError, match=r"cannot read .*kvConfig\.json.*repair it, or move it away"
     ):
         KvConfig(file)
 

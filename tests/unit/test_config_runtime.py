@@ -36,7 +36,7 @@ def test_unknown_keys_are_left_aside() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "remark"),
     [
-        ("kvConfigPath=/x", 16, "Can not update config in black list. It holds kvConfigPath"),
+        ("kvConfigPath=/x", 16, "Can not update config in black list. It contains kvConfigPath"),
         ("listenPort=1", 1, "cannot be changed while the name server runs: listenPort=9876"),
         ("enableTopicList=maybe", 1, "`enableTopicList` is 'maybe': it must be true or false"),
         ("a=\\u1", 1, "four hexadecimal digits"),
@@ -55,5 +55,5 @@ def test_one_wrong_key_changes_nothing() -> None:
 
 
 def test_the_brokers_black_list_is_apaches() -> None:
-    with pytest.raises(Refused, match=r"black list\. It holds rocketmqHome"):
+    with pytest.raises(Refused, match=r"black list\. It contains rocketmqHome"):
         asked("rocketmqHome=/", BrokerOptions())

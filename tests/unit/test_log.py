@@ -91,8 +91,8 @@ log.acquire(); log.release()
     assert kept == [f"pyrmq.store INFO {number}" for number in range(len(kept))]
     assert 1000 < len(kept) < 10_000
     assert said == (
-        f"pyrmq.log WARNING {10_000 - len(kept)} events were dropped: they came faster than they "
-        "are written"
+        f"pyrmq.log WARNING {10_000 - len(kept)} events were dropped: they arrived faster than "
+        "they were written"
     )
 
 

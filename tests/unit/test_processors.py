@@ -99,7 +99,7 @@ def test_a_native_row_cannot_be_replaced() -> None:
 def test_a_code_has_one_handler() -> None:
     processors = rows()
     processors.register(9001, lambda _: None)
-    with pytest.raises(ConfigError, match="request code 9001 has a handler already"):
+    with pytest.raises(ConfigError, match="request code 9001 already has a handler"):
         processors.register(9001, lambda _: None)
 
 

@@ -1,4 +1,4 @@
-"""What the parts of `Admin` need of it, and how its answers are read."""
+"""The interface that the parts of `Admin` need, and readers of answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Asks(Protocol):
         fields: Mapping[str, str | int | bool | None] | None = None,
         body: bytes | None = None,
     ) -> Command:
-        """Ask a server; an answer other than success is raised."""
+        """Send a request; raise an answer other than success."""
 
     def _masters(self, cluster: str | None, brokers: Sequence[str] | None) -> list[str]:
         """The addresses of masters."""
@@ -51,21 +51,21 @@ class Asks(Protocol):
 def on_each(
     asks: Asks, addresses: Sequence[str], work: Callable[[str], Answer], done: str = ""
 ) -> dict[str, Answer]:
-    """Do the same at several brokers side by side: a silent one costs its timeout once.
+    """Make calls to several brokers concurrently, so that silent ones cost one timeout together.
 
     Args:
         asks: The administrator.
         addresses: The brokers.
         work: Called with each address, in threads.
-        done: What the error says was done at the brokers that answered; nothing if empty.
+        done: For the error: what was done at the brokers that answered; nothing if empty.
 
     Raises:
-        RmqError: That of the first broker that failed; where it was silent, with its name.
+        RmqError: That of the first broker that failed, with its name if it was silent.
     """
     found: dict[str, Answer] = {}
     failed: dict[str, RmqError] = {}
     if len(addresses) == 1:
-        # No thread for what most clusters of a test have.
+        # No threads for one broker, as in most tests.
         try:
             return {addresses[0]: work(addresses[0])}
         except RmqError as error:
@@ -101,7 +101,7 @@ def body_of(answer: Command) -> dict[Any, Any]:
 
 
 def queue_of(name: object) -> QueueId:
-    """The queue that is the name of a member: Apache writes the queue itself there."""
+    """Read a queue from the name of a member, where Apache writes the queue itself."""
     pairs = dict(name) if isinstance(name, tuple | dict) else {}
     return QueueId(
         str(pairs.get("topic", "")), str(pairs.get("brokerName", "")), int(pairs.get("queueId", -1))

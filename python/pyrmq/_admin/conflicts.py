@@ -1,4 +1,4 @@
-"""Members of a group that subscribe to different messages, as they say themselves."""
+"""Members of a group with different subscriptions, as they report them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["conflicts_of", "subscriptions_of"]
 def subscriptions_of(
     asks: Asks, group: str, brokers: Mapping[str, str]
 ) -> dict[str, Mapping[str, str] | None]:
-    """Ask members what they subscribe to, through the broker that knows each.
+    """Request the subscriptions of members, through the broker that knows each.
 
     Returns:
-        The filter of each topic; None for a member that gave no answer, or none that can be read.
+        The filter of each topic; None for a member without a readable answer.
     """
 
     def ask(client: str) -> Mapping[str, str] | None:
@@ -33,7 +33,7 @@ def subscriptions_of(
             said = body_of(answer).get("subscriptionSet") or []
             return {str(one.get("topic", "")): str(one.get("subString", "")) for one in said}
         except (RmqError, TypeError, AttributeError):
-            # The last two: it said something else than a list of objects.
+            # The last two: the answer was something other than a list of objects.
             return None
 
     return on_each(asks, [*brokers], ask)
@@ -61,7 +61,7 @@ def conflicts_of(
 
 
 def _selected(expression: str | None) -> frozenset[str] | None:
-    """Return what tells filters apart: the order of tags does not."""
+    """Return what distinguishes filters, which the order of tags does not."""
     if expression is None:
         return None
     return frozenset(tag.strip() for tag in expression.split("||"))

@@ -1,4 +1,4 @@
-"""Consumer groups: who is in them, how far they are, where they go on."""
+"""Consumer groups: their members, progress and offsets."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class GroupMember:
     Attributes:
         client_id: Its id.
         address: Its address, as a broker sees it.
-        language: What it is written in.
+        language: Its programming language.
         version: Its version of RocketMQ's protocol, as a number.
-        subscriptions: The filter of each topic, as it says itself; None where it did not answer.
+        subscriptions: The filter of each topic, from the consumer itself; None if it did not
+            answer.
     """
 
     client_id: str
@@ -40,7 +41,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A consumer group, as its brokers know it.
+    """A consumer group, from its brokers.
 
     Attributes:
         group: Consumer group.
@@ -48,11 +49,11 @@ class GroupDescription:
         consume_type: ``CONSUME_PASSIVELY`` (listeners), ``CONSUME_ACTIVELY`` (pulls) or
             ``CONSUME_POP``; empty while no member is connected.
         message_model: ``CLUSTERING`` or ``BROADCASTING``; empty while no member is connected.
-        subscriptions: The filter of each topic, as its members gave it.
+        subscriptions: The filter of each topic, from its members.
         config: The group's settings on the first broker that has it, by Apache's names.
         conflicts: Topics that members subscribe to differently: the client ids of each filter. None
             stands for members that do not subscribe to the topic. Such a group skips messages: a
-            broker keeps the subscription that it has heard of last.
+            broker keeps the subscription that it got last.
     """
 
     group: str
@@ -66,7 +67,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is behind in a queue.
+    """The lag of a group in a queue.
 
     Attributes:
         messages: Messages that it has not committed.
@@ -80,13 +81,13 @@ class GroupLag:
 
 
 class GroupAdmin:
-    """The verbs of `Admin` about consumer groups."""
+    """The methods of `Admin` about consumer groups."""
 
     def consumer_groups(self: Asks) -> list[str]:
         """List the consumer groups that brokers have, sorted.
 
         Raises:
-            RouteError: No broker is there.
+            RouteError: There is no broker.
 
         Example:
             >>> admin.consumer_groups()  # doctest: +SKIP
@@ -102,11 +103,11 @@ class GroupAdmin:
     def require_group(self: Asks, group: str) -> None:
         """Refuse a group that no broker knows, such as a misspelt one.
 
-        A broker knows a group that it has settings or committed offsets of.
+        A broker knows a group of which it has settings or committed offsets.
 
         Raises:
-            BrokerError: No broker knows it; the text names the group that is spelt most like it.
-            RouteError: No broker is there.
+            BrokerError: No broker knows it; the text suggests the closest name.
+            RouteError: There is no broker.
 
         Example:
             >>> admin.require_group("kitchne")  # doctest: +SKIP
@@ -114,12 +115,12 @@ class GroupAdmin:
             pyrmq.errors.BrokerError: no broker has the consumer group `kitchne`: did you mean ...
         """
         known = self.consumer_groups()
-        # A group that was deleted with `keep_offsets` has offsets only.
+        # A group that was deleted with `keep_offsets` has only offsets.
         if group not in known and not self.consumer_progress(group):
             raise _unknown(group, known)
 
     def describe_group(self: Asks, group: str) -> GroupDescription:
-        """Ask who is in a group, what it subscribes to, and its settings.
+        """Request a group's members, subscriptions and settings.
 
         Raises:
             BrokerError: No broker has the group, or one refused; the text says why.
@@ -175,7 +176,7 @@ class GroupAdmin:
         )
 
     def consumer_lag(self: Asks, group: str, topic: str | None = None) -> dict[QueueId, GroupLag]:
-        """Ask how far a group is behind, in messages and in seconds.
+        """Request a group's lag, in messages and in seconds.
 
         Args:
             group: Consumer group.
@@ -231,7 +232,7 @@ class GroupAdmin:
         Args:
             group: Consumer group.
             topic: Topic.
-            to: ``"first"``, ``"last"``, the time that messages were stored at, or an offset; an
+            to: ``"first"``, ``"last"``, a time at which messages were stored, or an offset; an
                 offset needs ``queue``.
             queue: Only this queue. Default: every queue of the topic.
 
@@ -279,7 +280,7 @@ class GroupAdmin:
 
         Args:
             group: Consumer group.
-            keep_offsets: Keep its offsets for a group of the same name.
+            keep_offsets: Keep its offsets for a new group of this name.
 
         Raises:
             BrokerError: No broker knows the group, or one refused; the text says why.
@@ -308,7 +309,7 @@ def _unknown(group: str, known: Sequence[str]) -> BrokerError:
 
 
 def _config(asks: Asks, address: str, group: str) -> Mapping[str, object]:
-    # The whole table: brokers before 4.9.3 do not answer for one group.
+    # The whole table, since brokers before 4.9.3 do not answer for one group.
     answer = asks._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     config = (body_of(answer).get("subscriptionGroupTable") or {}).get(group)
     return config if isinstance(config, dict) else {}

@@ -29,7 +29,7 @@ __all__ = ["MessageAdmin", "MessageTrace", "MessageTrack"]
 
 _OFFSET_ID_LENGTHS = (32, 56)
 _TRACES = 64
-# What a message that is sent again must not keep: it is no retry and not delayed.
+# Properties that a resent message must not keep: it is neither a retry nor delayed.
 _NOT_AGAIN = frozenset(
     {
         Property.DELAY,
@@ -44,7 +44,7 @@ _PAIR, _END = "\x01", "\x02"
 
 @dataclass(frozen=True, slots=True)
 class MessageTrack:
-    """What became of a message in one consumer group.
+    """The state of a message in one consumer group.
 
     Attributes:
         group: Consumer group.
@@ -57,7 +57,7 @@ class MessageTrack:
 
 
 class MessageAdmin:
-    """The verbs of `Admin` about stored messages."""
+    """The methods of `Admin` about stored messages."""
 
     def message(self: Asks, message_id: str, topic: str | None = None) -> ReceivedMessage:
         """Find one message.
@@ -82,7 +82,7 @@ class MessageAdmin:
         place = place_of(message_id)
         if place is None:
             if topic is None:
-                raise ConfigError(f"`{message_id}` names no broker: say the topic as well")
+                raise ConfigError(f"`{message_id}` names no broker: give the topic as well")
             raise BrokerError(
                 f"no broker has the message `{message_id}` of the topic `{topic}`",
                 code=ResponseCode.QUERY_NOT_FOUND,
@@ -102,14 +102,14 @@ class MessageAdmin:
         begin_ms: int = 0,
         end_ms: int | None = None,
     ) -> list[ReceivedMessage]:
-        """Find the messages that have a key, oldest first.
+        """Find the messages with a key, oldest first.
 
         Args:
             topic: Topic.
             key: Key.
-            max_messages: The most to ask each broker for.
-            begin_ms: Only messages stored from then on, ms since 1970.
-            end_ms: Only messages stored until then. Default: now.
+            max_messages: Maximum number of messages per broker.
+            begin_ms: Only messages stored since, ms since 1970.
+            end_ms: Only messages stored until, ms since 1970. Default: now.
 
         Raises:
             TopicNotFound: The name servers do not know the topic.
@@ -122,7 +122,7 @@ class MessageAdmin:
         return sorted(found, key=lambda message: message.store_timestamp)
 
     def track_message(self: Asks, message: ReceivedMessage) -> list[MessageTrack]:
-        """Say which groups have consumed a message, by their committed offsets.
+        """Return which groups have consumed a message, by their committed offsets.
 
         Args:
             message: A message of :meth:`message` or :meth:`query_messages`.
@@ -156,7 +156,7 @@ class MessageAdmin:
             trace_topic: Where the clients wrote it.
 
         Returns:
-            Its steps; none where no client traced it, or the traces were deleted.
+            Its steps; empty if no client traced it, or if the traces were deleted.
 
         Raises:
             BrokerError: A broker refused; the text says why.
@@ -168,22 +168,22 @@ class MessageAdmin:
         try:
             found = list(search(self, trace_topic, message_id, _TRACES))
         except TopicNotFound:
-            # It is made with the first trace.
+            # The first trace creates the topic.
             return []
         return traces_of(found, message_id)
 
     def resend_dead_letter(self: Asks, group: str, message: ReceivedMessage) -> None:
-        """Give a dead letter to its group again, with all tries before it.
+        """Send a dead letter to its group again, with all retries.
 
         A copy goes to the group's retry topic on the same broker, so that no other group gets it.
-        The dead letter stays where it is.
+        The dead letter stays in its topic.
 
         Args:
             group: Consumer group.
             message: A message of the group's dead-letter topic.
 
         Raises:
-            ConfigError: The message is no dead letter of the group.
+            ConfigError: The message is not a dead letter of the group.
             BrokerError: The broker refused; the text says why.
 
         Example:
@@ -207,7 +207,7 @@ class MessageAdmin:
             "defaultTopic": TEMPLATE_TOPIC,
             "defaultTopicQueueNums": 1,
             "queueId": 0,
-            # The body of a received message is not compressed any more.
+            # The body of a received message is no longer compressed.
             "sysFlag": 0,
             "bornTimestamp": message.born_timestamp,
             "flag": message.flag,

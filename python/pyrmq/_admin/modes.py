@@ -1,4 +1,4 @@
-"""How the push consumers of a group get the messages of a topic."""
+"""Modes in which the push consumers of a group get the messages of a topic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ConsumeMode:
     """How a group gets the messages of a topic from a broker.
 
     Attributes:
-        mode: ``"pop"`` or ``"pull"``; None where it was never set.
+        mode: ``"pop"`` or ``"pull"``; None if it was never set.
         share: With ``"pop"``, how many other members pop the queues of each; 0 or -1: all.
     """
 
@@ -33,18 +33,18 @@ class ConsumeMode:
 
 
 class ModeAdmin:
-    """The verbs of `Admin` about pulls and pops."""
+    """The methods of `Admin` about pulls and pops."""
 
     def consume_modes(self: Asks, group: str, topic: str) -> dict[str, ConsumeMode]:
-        """Ask by which mode a group gets the messages of a topic, on each broker of the topic.
+        """Request a group's mode for a topic, on each broker of the topic.
 
         Returns:
-            ``"pull"`` or ``"pop"`` by broker. A broker on which none was set says ``None``: its
-            `default_message_request_mode` counts, which is pull unless it is configured.
+            ``"pull"`` or ``"pop"`` by broker. A broker on which none was set has ``None``: its
+            `default_message_request_mode` applies, which is pull by default.
 
         Raises:
             TopicNotFound: The name servers do not know the topic.
-            BrokerError: A broker refused: those before 5.0 do, as they know no POP.
+            BrokerError: A broker refused, as those before 5.0 do, which have no POP.
 
         Example:
             >>> admin.consume_modes("kitchen", "orders")  # doctest: +SKIP
@@ -67,7 +67,7 @@ class ModeAdmin:
     def set_consume_mode(
         self: Asks, group: str, topic: str, mode: Mode, *, share: int = 0
     ) -> list[str]:
-        """Say how the push consumers of a group get a topic (Apache `setConsumeMode`).
+        """Set how the push consumers of a group get a topic (Apache `setConsumeMode`).
 
         Consumers follow within the interval of their rebalance (20 s); until all have, a message
         may be delivered twice.
@@ -80,12 +80,12 @@ class ModeAdmin:
             share: With ``"pop"``, how many other members pop the queues of each; 0 or -1: all.
 
         Returns:
-            The brokers that have it now.
+            The brokers that accepted it.
 
         Raises:
-            ConfigError: The mode or the share is none of these.
+            ConfigError: The mode or the share is invalid.
             TopicNotFound: The name servers do not know the topic.
-            BrokerError: A broker refused: those before 5.0 do, as they know no POP.
+            BrokerError: A broker refused, as those before 5.0 do, which have no POP.
 
         Example:
             >>> admin.set_consume_mode("kitchen", "orders", "pop")  # doctest: +SKIP

@@ -19,19 +19,19 @@ _STATES = {"0": "success", "1": "timeout", "2": "exception", "3": "null", "4": "
 
 @dataclass(frozen=True, slots=True)
 class MessageTrace:
-    """A step in a message's life, as the client that took it wrote it down.
+    """A step in a message's life, as recorded by its client.
 
     Attributes:
         kind: ``Pub`` (sent), ``SubBefore`` (handed to a consumer), ``SubAfter`` (the consumer
             ended), ``EndTransaction``, or ``Recall``.
-        time_ms: When it was written, ms since 1970; 0 where the client did not say.
+        time_ms: When it was written, ms since 1970; 0 if the client did not record it.
         group: Producer or consumer group.
-        client: Address of the client's broker (``Pub``) or client; empty where it is not known.
-        cost_ms: How long it took; None where it was not measured.
+        client: Address of the client's broker (``Pub``) or client; empty if unknown.
+        cost_ms: How long it took; None if it was not measured.
         result: ``success``, ``failed``, ``exception``, ``timeout``, the state of a transaction, or
             empty.
         retries: Deliveries before this one (``SubBefore``).
-        request: What ties a ``SubAfter`` to its ``SubBefore``; empty for other kinds.
+        request: Links a ``SubAfter`` to its ``SubBefore``; empty for other kinds.
     """
 
     kind: str
@@ -45,11 +45,11 @@ class MessageTrace:
 
 
 def traces_in(text: str, message_id: str) -> Iterator[MessageTrace]:
-    r"""Read the body of a trace message; contexts that cannot be read are passed over.
+    r"""Read the body of a trace message; contexts that cannot be read are skipped.
 
     Args:
         text: The body.
-        message_id: Only this message's.
+        message_id: Only traces of this message.
 
     Example:
         >>> line = "SubAfter|R1|A1|12|true|null|0|1700000000000|kitchen"
@@ -70,13 +70,13 @@ def traces_in(text: str, message_id: str) -> Iterator[MessageTrace]:
 
 
 def traces_of(found: list[ReceivedMessage], message_id: str) -> list[MessageTrace]:
-    """The steps of a message that trace messages tell about, oldest first."""
+    """Return the steps of a message in trace messages, oldest first."""
     steps = {
         step
         for message in found
         for step in traces_in(bytes(message.body).decode("utf-8", "replace"), message_id)
     }
-    # Of one millisecond, a delivery comes before its end.
+    # In one millisecond, a delivery comes before its end.
     return sorted(steps, key=lambda step: (step.time_ms, _ORDER.get(step.kind, 0)))
 
 

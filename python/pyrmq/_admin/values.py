@@ -1,4 +1,4 @@
-"""What the administration answers: brokers, queues, routes, offsets."""
+"""Results of the administration: brokers, queues, routes, offsets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class BrokerAddresses:
 
     @property
     def master(self) -> str | None:
-        """The master's address; None while there is none."""
+        """The master's address; None if there is none."""
         return self.addresses.get(0)
 
 
@@ -43,7 +43,7 @@ class TopicQueues:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """Where a topic is.
+    """The route of a topic.
 
     Attributes:
         topic: Topic.
@@ -58,10 +58,10 @@ class TopicRoute:
 
 @dataclass(frozen=True, slots=True)
 class QueueOffsets:
-    """What a queue holds.
+    """The offsets of a queue.
 
     Attributes:
-        first: First offset that is kept.
+        first: Offset of the oldest stored message.
         last: Offset that the next message will get.
         updated_ms: Time of the last message, ms since 1970; 0 without one.
     """
@@ -73,7 +73,7 @@ class QueueOffsets:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """How far a group has come in a queue.
+    """The position of a group in a queue.
 
     Attributes:
         committed: Offset of its next message.

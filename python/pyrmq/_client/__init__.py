@@ -1,1 +1,1 @@
-"""What producer, consumer, admin and their asyncio forms share."""
+"""Common parts of producers, consumers, admin and their asyncio forms."""

@@ -49,7 +49,7 @@ def of_messages(messages: MessageBatch, columns: Sequence[str] | None = None) ->
     """Return messages as a record batch.
 
     Raises:
-        ConfigError: There is no such column.
+        ConfigError: A column does not exist.
     """
     names = [*_TYPES] if columns is None else [*columns]
     unknown = [name for name in names if name not in _TYPES]
@@ -77,7 +77,7 @@ def batch(block: Block, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _as_text(array: pa.Array) -> pa.Array:
-    """Show bytes that are no UTF-8 with backslashes; without them nothing is copied."""
+    """Show bytes that are not UTF-8 with backslashes; without such bytes nothing is copied."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:

@@ -15,13 +15,13 @@ __all__ = ["ConsumerStats", "QueueStats", "consumer_stats"]
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """How an assigned queue stands, or a topic on a broker that is popped.
+    """The state of an assigned queue, or of a topic on a broker if messages are popped.
 
     Attributes:
         position: The offset that a commit would name; -1 until the start is known, and where
             messages are popped: nobody owns a queue there.
-        lag: Messages from there to the end of the queue, as its broker answered last; None before
-            it has, and where messages are popped.
+        lag: Messages from there to the end of the queue, as of its broker's last answer; None
+            before the first answer, and if messages are popped.
         waiting: Messages that were fetched and not handed out.
         waiting_bytes: Bytes of messages that were fetched and are not done.
         in_flight: Messages that listeners, or callers of `receive`, have.
@@ -36,39 +36,39 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """What a consumer does. Each name is a key, too: ``stats()["done"]``.
+    """The counters of a consumer. Each name is also a key: ``stats()["done"]``.
 
-    Rates and mean times are those of the last minute, or since the start where that is shorter.
+    Rates and mean times are those of the last minute, or since the start if that is shorter.
 
     Attributes:
         done: Messages that listeners have handled, or that a `SimpleConsumer` has acknowledged. 0
-            where messages are polled.
-        later: Messages that come again; of a `SimpleConsumer` those that it has given back.
+            if messages are polled.
+        later: Messages that will be delivered again; of a `SimpleConsumer` those that it gave back.
         dead: Dead letters. With ``order="none"`` and without ``max_tries`` those that the broker
             makes after the last try count as `later`.
         unfit: Bodies that do not fit the listener's annotation; they are dead letters.
-        unreadable: Messages that cannot be read, and were passed over.
+        unreadable: Messages that cannot be read, and were skipped.
         timed_out: Messages of calls past their time limit.
         in_flight: Messages that listeners have now; of a `SimpleConsumer` those that it has
             returned, which are neither acknowledged nor given back, and whose time is not over. A
             receipt that was kept as text does not change it.
-        queues: How many queues the consumer has, those of the retry topic included. Where messages
+        queues: How many queues the consumer has, including those of the retry topic. If messages
             are popped from any queue, each topic on each broker counts once, with the id -1.
-        received_per_s: Messages fetched a second.
-        done_per_s: Messages handled or acknowledged a second; where messages are polled those that
+        received_per_s: Messages fetched per second.
+        done_per_s: Messages handled or acknowledged per second; if messages are polled, those that
             a later poll has confirmed.
-        failed_per_s: Messages a second whose calls failed.
-        pull_ms: Mean time of a pull or pop that brought messages, in milliseconds, with the time
-            for which its broker held it.
+        failed_per_s: Messages per second whose calls failed.
+        pull_ms: Mean time of a pull or pop that returned messages, in milliseconds, including the
+            time for which its broker held it.
         call_ms: Mean time that a listener had a message, in milliseconds; of a `SimpleConsumer`
             from its return to its acknowledgement.
         waiting: Messages that were fetched and not handed out.
         waiting_bytes: Bytes in memory of messages that were fetched and are not done; what a
             `SimpleConsumer` has returned is not counted.
         renewed: How often the invisible time of a popped message was renewed.
-        lag: Messages that are not done, of the queues whose brokers have answered. Where messages
-            are popped brokers do not tell it.
-        assigned: How each queue stands.
+        lag: Messages that are not done, of the queues whose brokers have answered. Brokers do not
+            report it for popped messages.
+        assigned: The state of each queue.
 
     Example:
         >>> ConsumerStats(done=3)["done"]

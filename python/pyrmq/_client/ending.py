@@ -18,12 +18,12 @@ class Ending(Protocol):
     """A part of a producer that can be closed."""
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Stop taking messages."""
         ...
 
 
 class Leaving(Protocol):
-    """A native consumer, as far as its end needs it."""
+    """A native consumer: the part that its end needs."""
 
     def shut(self, all_done: bool, /) -> None:  # noqa: FBT001 - as the native one
         """Commit, leave the group, end every connection."""
@@ -31,7 +31,7 @@ class Leaving(Protocol):
 
 
 class AccumulatorEnd(Ending, Protocol):
-    """A native accumulator, as far as its end needs it."""
+    """A native accumulator: the part that its end needs."""
 
     def flush(self, timeout_ms: int) -> bool:
         """Send all open batches, and wait."""
@@ -47,7 +47,7 @@ class AccumulatorEnd(Ending, Protocol):
 
 
 class Sending(Ending, Protocol):
-    """A native producer, as far as its end needs it."""
+    """A native producer: the part that its end needs."""
 
     def shut(self) -> None:
         """End every connection."""
@@ -55,7 +55,7 @@ class Sending(Ending, Protocol):
 
 
 def is_interruption(kind: type[BaseException] | None) -> bool:
-    """Whether this is Ctrl-C, after which nothing waits long for a silent name server."""
+    """Whether this is Ctrl-C, after which nothing may wait long for a silent name server."""
     return kind is not None and issubclass(kind, KeyboardInterrupt)
 
 
@@ -66,7 +66,7 @@ def abandon(core: Sending, accumulator: AccumulatorEnd, asked: Ending | None = N
         if not accumulator.flush(_ABANDONED_MS):
             _log.warning("a producer was dropped without close, with messages unconfirmed")
     except ForkError:
-        # The parent ends it.
+        # It belongs to the parent, which closes it.
         return
     finally:
         if asked is not None:
@@ -77,7 +77,7 @@ def abandon(core: Sending, accumulator: AccumulatorEnd, asked: Ending | None = N
 
 
 def end_connections(core: Sending, asked: Ending) -> None:
-    """Close every connection of a producer, and stop taking questions of brokers."""
+    """Close every connection of a producer, and stop answering brokers."""
     try:
         asked.close()
     finally:
@@ -95,7 +95,7 @@ def end(
         accumulator.poll(0)
     finally:
         accumulator.end()
-    # A callback may close its producer: this is the thread then.
+    # A callback may close its producer; this is then the current thread.
     if futures is not None and futures is not threading.current_thread():
         futures.join()
 

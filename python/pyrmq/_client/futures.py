@@ -28,7 +28,7 @@ class GuardedFuture(Future[_Outcome]):
     def add_done_callback(self, fn: Callable[[Future[_Outcome]], Any]) -> None:
         """Call a function when the future is done; its exceptions are logged."""
         if self.done():
-            # It runs in this thread: Ctrl-C and sys.exit belong to the caller.
+            # It runs in this thread, so Ctrl-C and sys.exit belong to the caller.
             super().add_done_callback(fn)
             return
 
@@ -42,7 +42,7 @@ class GuardedFuture(Future[_Outcome]):
 
 
 class SendFuture(GuardedFuture[SendResult]):
-    """The future of a message that is sent."""
+    """The future of a sent message."""
 
 
 def serve_futures(accumulator: _core.Accumulator, core: _core.Producer) -> None:

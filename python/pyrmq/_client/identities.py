@@ -1,4 +1,4 @@
-"""The client ids of this process's consumers, to warn of two members that brokers take for one."""
+"""The client ids of this process's consumers, to warn of two that brokers take for one member."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _lock = threading.Lock()
 
 
 def note_member(group: str, client_id: str, consumer: object) -> None:
-    """Note a consumer by its client id; warn if another one of its group has the same.
+    """Record a consumer by its client id; warn if another one of its group has the same id.
 
-    Brokers tell members apart by their client id: with one id for two, both take the same queues,
-    and the others stay unread.
+    Brokers distinguish members by their client id: two members with one id both take the same
+    queues, and the others stay unread.
     """
     key = (os.getpid(), group, client_id)
     with _lock:
@@ -29,7 +29,7 @@ def note_member(group: str, client_id: str, consumer: object) -> None:
     if other is not None and not getattr(other, "_closed", False):
         _log.warning(
             "group %s: two consumers of this process have the client id %s; brokers take them for "
-            "one member, so some queues are read twice, others by nobody. Fix: give each its own "
+            "one member, so some queues are read twice, others not at all. Fix: give each its own "
             "`instance_name`, or none",
             group,
             client_id,

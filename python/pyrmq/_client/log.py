@@ -1,7 +1,7 @@
 """Rust's events in Python's `logging`, under `pyrmq.*`: a thread drains the core's ring.
 
-Nothing is installed at import. The first server or client of a process starts the thread, the last
-one that ends ends it, once everything is written. The level is that of the logger `pyrmq` when a
+Nothing is installed at import. The first server or client of a process starts the thread. When the
+last one ends, the thread writes everything and ends. The level is that of the logger `pyrmq` when a
 server or client starts. `logging` itself is imported when there is something to write: a server's
 start counts in milliseconds.
 """
@@ -30,15 +30,15 @@ _END_SECONDS = 1.0
 
 _LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
 
-# The level of a program that owns its process; None: the application configures `logging`.
+# The level of a command that owns its process; None: the application configures `logging`.
 _level: str | None = None
 
 
 class _Drain:
-    """The thread, of which there is one at most, and how many servers and clients want it."""
+    """The thread, at most one, and the number of servers and clients that need it."""
 
     def __init__(self) -> None:
-        # Reentrant: the collector may end a client wherever it runs.
+        # Reentrant: the garbage collector may end a client anywhere.
         self._lock = threading.RLock()
         self._users = 0
         self._thread: threading.Thread | None = None
@@ -55,13 +55,13 @@ class _Drain:
             try:
                 thread.start()
             except RuntimeError:
-                # The interpreter ends, no thread can be started any more.
+                # The interpreter is ending, and no thread can be started.
                 return
             self._thread = thread
 
     def release(self) -> None:
         if self.pid != os.getpid():
-            # The thread is the parent process's.
+            # The thread belongs to the parent process.
             return
         written = threading.Event()
         with self._lock:
@@ -106,7 +106,7 @@ class _Drain:
 
 def _write(records: list[tuple[int, str, str]], dropped: int) -> None:
     if dropped:
-        text = f"{dropped} events were dropped: they came faster than they are written"
+        text = f"{dropped} events were dropped: they arrived faster than they were written"
         _write_one(_LEVELS["WARNING"], "pyrmq.log", text)
     for record in records:
         _write_one(*record)
@@ -123,10 +123,10 @@ _drain = _Drain()
 
 
 def acquire(level: int | None = None) -> None:
-    """Have events written from now on; for each call `release` once.
+    """Start writing events; call `release` once for each call.
 
     Args:
-        level: the lowest level number that is; that of the logger `pyrmq` where not given.
+        level: the lowest level number to write. Default: that of the logger `pyrmq`.
     """
     global _drain
     if _drain.pid != os.getpid():
@@ -135,22 +135,22 @@ def acquire(level: int | None = None) -> None:
 
 
 def release() -> None:
-    """No longer want events; the last release writes what waits and ends the thread."""
+    """Stop writing events; the last release writes what waits and ends the thread."""
     _drain.release()
 
 
 def serve(client: object) -> Callable[[], object]:
-    """Have events written while this client lives.
+    """Write events while this client exists.
 
     Returns:
-        Ends that, once: for a client that is closed.
+        A function that ends it once, for a client that is closed.
     """
     acquire()
     return weakref.finalize(client, _drain.release)
 
 
 def use_standard_error(level: str) -> None:
-    """Write records of this level and above to standard error: for a program of its own.
+    """Write records of this level and above to standard error: for a command's own process.
 
     Example:
         >>> use_standard_error("info")  # doctest: +SKIP
@@ -162,7 +162,7 @@ def use_standard_error(level: str) -> None:
 
 
 def use(level: str, output: Output) -> None:
-    """Write records of this level and above to a file, or as JSON: for a program of its own.
+    """Write records of this level and above to a file or as JSON: for a command's own process.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -196,7 +196,7 @@ def _configure() -> None:
 
 
 def get(name: str) -> logging.Logger:
-    """A logger, once there is something to write."""
+    """Return a logger, importing `logging` on first use."""
     import logging
 
     _configure()
@@ -204,7 +204,7 @@ def get(name: str) -> logging.Logger:
 
 
 def log_raised(logger: logging.Logger, error: BaseException, text: str, *arguments: object) -> None:
-    """Log an exception in a thread that must go on: a handler of the application may raise, too.
+    """Log an exception in a thread that must go on; handlers of the application may raise, too.
 
     Example:
         >>> log_raised(get("pyrmq.producer"), ValueError("no"), "not answered")  # doctest: +SKIP
@@ -216,7 +216,7 @@ def log_raised(logger: logging.Logger, error: BaseException, text: str, *argumen
 
 
 def _print_raised() -> None:
-    """Print the exception at hand where `logging` prints those of its handlers."""
+    """Print the current exception where `logging` prints those of its handlers."""
     import logging
     import traceback
 
@@ -226,8 +226,8 @@ def _print_raised() -> None:
 
 def _effective_level() -> int:
     if "logging" in sys.modules:
-        # The logs of changes and of requests may want more than the rest.
+        # The logs of changes and of requests may have a lower level than the rest.
         loggers = get("pyrmq"), get("pyrmq.audit"), get("pyrmq.requests")
         return min(logger.getEffectiveLevel() for logger in loggers)
-    # Nobody has set a level where nobody has imported it.
+    # Without an import of `logging`, no level can have been set.
     return _LEVELS[_level or "WARNING"]

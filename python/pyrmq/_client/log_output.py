@@ -1,6 +1,7 @@
-"""Where a program of its own writes its log: standard error or a rotating file, as text or JSON.
+"""Log output of a command: standard error or a rotating file, as text or JSON.
 
-Separate from `log`, which every client imports: `logging.handlers` costs more than its start.
+Separate from `log`, which every client imports: importing `logging.handlers` takes longer than a
+client's start.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where the log goes.
+    """The destination of the log.
 
     Attributes:
-        file: The file; None is standard error.
+        file: The file; None: standard error.
         max_bytes: Size at which the file is renamed to `FILE.1` and a new one begins. It also
             rotates at the first record of a day.
-        keep: How many renamed files stay; the oldest goes.
+        keep: How many renamed files to keep; the oldest is deleted.
         as_json: One JSON object a line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, and
             `error` with the traceback if there is one.
     """
@@ -40,7 +41,7 @@ class Output:
     as_json: bool = False
 
     def install(self, level: str) -> None:
-        """Send all records of this level and above there.
+        """Send all records of this level and above to it.
 
         Raises:
             ConfigError: The file cannot be written.
@@ -71,7 +72,7 @@ class _DailyFile(RotatingFileHandler):
         self._day = _day(found.st_mtime if found.st_size else time.time())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record into the file that has the name now."""
+        """Write the record to the file that currently has the name."""
         if self.stream is not None and self._was_moved(self.stream.fileno()):
             self.stream.close()
             self.stream = self._open()
@@ -87,7 +88,7 @@ class _DailyFile(RotatingFileHandler):
         return not os.path.samestat(named, os.fstat(descriptor))
 
     def shouldRollover(self, record: logging.LogRecord) -> bool:
-        """Say whether this record begins a new file."""
+        """Return whether this record begins a new file."""
         today = _day(record.created)
         if today != self._day:
             self._day = today
@@ -101,7 +102,7 @@ def _day(seconds: float) -> tuple[int, int]:
 
 
 class _Json(logging.Formatter):
-    """One JSON object a record."""
+    """Formats each record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record's line."""

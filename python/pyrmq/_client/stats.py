@@ -6,12 +6,12 @@ __all__ = ["BrokerState", "ProducerStats", "stats_of"]
 
 
 class BrokerState(NamedTuple):
-    """What a producer with ``latency_fault`` knows of a broker that was slow or failed.
+    """What a producer with ``latency_fault`` knows about a broker that was slow or failed.
 
     Attributes:
         broker: Broker name.
         latency_ms: Latency of its last attempt.
-        left_out_ms: It is left out for this long from now on.
+        left_out_ms: Remaining time for which it is avoided.
         reachable: False while a probe is awaited.
     """
 
@@ -22,21 +22,21 @@ class BrokerState(NamedTuple):
 
 
 class ProducerStats(NamedTuple):
-    """Counters of a producer since it was made.
+    """Counters of a producer since it was created.
 
     Attributes:
         confirmed: Messages that a broker has stored.
-        failed: Messages that were given up.
+        failed: Messages that failed.
         retries: Attempts beyond the first, in frames.
         frames: Frames sent; a batch is one.
-        in_flight: Messages on their way now, with those whose callback has not run.
-        in_flight_bytes: Bytes of bodies on their way now.
+        in_flight: Messages in flight, including those whose callback has not run.
+        in_flight_bytes: Bytes of bodies in flight.
         batches: Frames that were batches.
         batched: Messages in them.
-        seconds: Since the producer was made.
+        seconds: Time since the producer was created.
         brokers: Brokers that were slow or failed, with ``latency_fault``.
-        window: Messages that may be on their way now: ``max_in_flight``, less after a broker has
-            said that it is busy.
+        window: Messages that may be in flight now: ``max_in_flight``, or less after a broker has
+            reported that it is busy.
         dropped_traces: Traces that were dropped because too many waited.
     """
 
@@ -65,7 +65,7 @@ class ProducerStats(NamedTuple):
 
 
 class Counting(Protocol):
-    """A native producer, as far as its statistics need it."""
+    """A native producer: the part that its statistics need."""
 
     def stats(self) -> list[tuple[str, int]]:
         """Counters by name."""

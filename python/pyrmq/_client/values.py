@@ -36,7 +36,7 @@ Compression = Literal["zlib", "lz4", "zstd"]
 """How large bodies are compressed. Brokers and consumers before 5.0 read only zlib."""
 
 Durability = Literal["memory", "local"]
-"""How safe a message is when its send returns: in the page cache, or fsynced on the disk."""
+"""How durable a message is when its send returns: in the page cache, or fsynced."""
 
 NAMESRV_ADDR = "NAMESRV_ADDR"
 
@@ -71,8 +71,8 @@ def name_servers(given: str | Sequence[str] | None, address_server: str | None =
     return addresses
 
 
-_LONGEST_S = 1e9
-"""Three decades, which is for ever."""
+_MAX_S = 1e9
+"""Three decades: no limit in practice."""
 
 
 def milliseconds(option: str, seconds: float) -> int:
@@ -83,7 +83,7 @@ def milliseconds(option: str, seconds: float) -> int:
         is_time = False
     if not is_time:
         raise ConfigError(f"option `{option}` is {seconds!r}, it must be a time of 0 s or more")
-    return max(1, round(min(seconds, _LONGEST_S) * 1000)) if seconds else 0
+    return max(1, round(min(seconds, _MAX_S) * 1000)) if seconds else 0
 
 
 def whole(option: str, number: object, lowest: int = 0) -> int:
@@ -96,7 +96,7 @@ def whole(option: str, number: object, lowest: int = 0) -> int:
 
 
 class Routed(Protocol):
-    """A native producer, as far as a selector needs it."""
+    """A native producer: the part that a selector needs."""
 
     def queues(self, topic: str, timeout_ms: int | None = None) -> list[tuple[str, str, int]]:
         """The writable queues of a topic, after waiting up to `timeout_ms` for its route."""
@@ -145,7 +145,7 @@ def queue_and_time_left(
 
 
 def time_left(began: float, now: float, wait: int | None, send_timeout: float) -> int | None:
-    """What is left of a send's time; None: all of the producer's own."""
+    """The time left for a send; None: the producer's whole timeout."""
     spent = round((now - began) * 1000)
     if spent < _NO_TIME_MS:
         return wait
@@ -154,7 +154,7 @@ def time_left(began: float, now: float, wait: int | None, send_timeout: float) -
 
 
 _NO_TIME_MS = 10
-"""A choice of a queue that takes less does not count: a send with a timeout cannot be batched."""
+"""Choosing a queue in less time is not counted: a send with a timeout cannot be batched."""
 
 
 def selected(queues: list[QueueId], selector: Selector) -> tuple[str, int]:
@@ -197,8 +197,8 @@ def handle_of(topic: str, handle: str) -> tuple[str, str]:
         version = broker = message_id = ""
     if version != "v1" or not broker:
         raise ConfigError(
-            f"{handle!r} is no recall handle of topic `{topic}`: it is what the result of a "
-            "message with `delay` or `deliver_at` has as `recall_handle`"
+            f"{handle!r} is not a recall handle of topic `{topic}`: use the `recall_handle` of "
+            "the result of a message with `delay` or `deliver_at`"
         )
     return broker, message_id
 

@@ -1,4 +1,4 @@
-"""Requests and replies, and what brokers ask of a producer."""
+"""Requests and replies, and brokers' checks of a producer."""
 
 from pyrmq._request_reply.mixin import RequestMixin
 from pyrmq._request_reply.questions import RequestReply

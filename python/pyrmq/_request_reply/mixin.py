@@ -1,4 +1,4 @@
-"""The verbs of requests and replies, for blocking code."""
+"""The methods of requests and replies, for blocking code."""
 
 import time
 from concurrent.futures import Future
@@ -111,7 +111,7 @@ class RequestMixin:
         return self._request_reply.reply(request, body, options, wait)
 
     def recall(self, topic: str, handle: str) -> str:
-        """Recall a message that its timer has not delivered yet.
+        """Recall a message that the timer has not delivered yet.
 
         Args:
             topic: Topic of the message.

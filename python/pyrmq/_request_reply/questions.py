@@ -1,8 +1,8 @@
-"""Requests, replies, and the questions that brokers ask of a producer.
+"""Requests, replies, and brokers' checks of transactions.
 
-One thread takes what brokers push to a producer: replies to its requests, and the question how a
-transaction ended. It starts with the first request, or with a transactional producer. It never
-waits for a broker, so a broker that is silent does not delay the questions of another.
+One thread receives what brokers push to a producer: replies to its requests, and checks of
+transactions. It starts with the first request, or with a transactional producer. It never waits for
+a broker, so a silent broker does not delay the checks of another.
 """
 
 import itertools
@@ -35,7 +35,7 @@ _LAST_ENDS_S = 5.0
 
 
 class RequestReply:
-    """Sends requests and replies, and answers the questions of brokers, for one producer."""
+    """Sends requests and replies, and answers brokers' checks, for one producer."""
 
     def __init__(self, core: _core.Producer, group: str, hooks: Hooks) -> None:
         self.core = _core.RequestReply(core)
@@ -56,7 +56,7 @@ class RequestReply:
         self._tokens = itertools.count()
 
     def serve_checks(self, check: Callable[[_core.Request], None]) -> None:
-        """Answer the brokers' questions about transactions with this method of a producer.
+        """Answer brokers' checks of transactions with this method of a producer.
 
         The thread has only a weak reference to it, so the producer can be collected.
         """
@@ -78,7 +78,7 @@ class RequestReply:
         self._ends[token] = then
 
     def heartbeat(self, topic: str, timeout_ms: int) -> None:
-        """Send a heartbeat to a topic's brokers, once: only then can they ask this producer."""
+        """Send one heartbeat to a topic's brokers, so that they can check with this producer."""
         if topic not in self._met:
             self.core.heartbeat(topic, timeout_ms)
             self._met.add(topic)
@@ -153,18 +153,18 @@ class RequestReply:
         return correlation, future, system
 
     def stored(self, correlation: str, result: SendResult) -> None:
-        """Note that the request is stored."""
+        """Record that the request is stored."""
         waiting = self._waiting.get(correlation)
         if waiting is not None:
             waiting.result = result
 
     def forget(self, correlation: str) -> RequestTimeout | None:
-        """Stop waiting; return the error for the caller, or None if the reply is there."""
+        """Stop waiting; return the error for the caller, or None if the reply has arrived."""
         waiting = self._waiting.pop(correlation, None)
         return None if waiting is None else waiting.late()
 
     def give_up(self, correlation: str) -> None:
-        """Fail the future, unless the reply came at the last moment."""
+        """Fail the future, unless the reply arrived at the last moment."""
         waiting = self._waiting.pop(correlation, None)
         if waiting is not None:
             waiting.future.set_exception(waiting.late())
@@ -189,7 +189,7 @@ class RequestReply:
     def close(self, *, wait: bool = True) -> None:
         """End the thread and wait for it; requests without a reply fail."""
         if os.getpid() != self._process:
-            # The parent ends it. Its threads may have held the lock at the fork.
+            # It belongs to the parent, whose threads may have held the lock at the fork.
             return
         with self._lock:
             self._closed = True
@@ -201,7 +201,7 @@ class RequestReply:
         for correlation in list(self._waiting):
             waiting = self._waiting.pop(correlation, None)
             if waiting is not None:
-                closed = ClosedError("the producer was closed before the reply came")
+                closed = ClosedError("the producer was closed before the reply arrived")
                 waiting.future.set_exception(closed)
 
     def start(self) -> None:
@@ -223,13 +223,13 @@ class RequestReply:
                 try:
                     self._answer(question)
                 except BaseException as error:  # noqa: BLE001 - one question must not end the others
-                    log_raised(_log, error, "a broker's question was not answered: %r", question)
+                    log_raised(_log, error, "a broker's check was not answered: %r", question)
                 self._take_ends(0)
             self._take_ends(0)
             try:
                 self._expire()
             except BaseException as error:  # noqa: BLE001 - of a future that the application has completed
-                log_raised(_log, error, "a request that timed out has told nobody")
+                log_raised(_log, error, "a request that timed out could not fail its future")
         until = time.monotonic() + _LAST_ENDS_S
         while self._ends and time.monotonic() < until:
             self._take_ends(_LOOK_AROUND_MS)
@@ -242,7 +242,9 @@ class RequestReply:
             try:
                 self._ends.pop(token)(error)
             except BaseException as raised:  # noqa: BLE001 - one outcome must not end the others
-                log_raised(_log, raised, "the outcome of a transaction's end was not taken")
+                log_raised(
+                    _log, raised, "the outcome of a transaction's end could not be passed on"
+                )
 
     def _answer(self, question: _core.Request) -> None:
         if question.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
@@ -250,7 +252,9 @@ class RequestReply:
         elif question.code == RequestCode.CHECK_TRANSACTION_STATE:
             check = None if self._check is None else self._check()
             if check is None:
-                _log.warning("asked about a transaction, but this is no transactional producer")
+                _log.warning(
+                    "a broker checks a transaction, but this is not a transactional producer"
+                )
             else:
                 check(question)
 
@@ -272,7 +276,7 @@ class RequestReply:
         correlation = reply.properties.get(Property.CORRELATION_ID, "")
         waiting = self._waiting.pop(correlation, None)
         if waiting is None:
-            _log.info("a reply came too late, or to nobody here: %s", correlation)
+            _log.info("a reply came too late, or has no request here: %s", correlation)
         else:
             waiting.future.set_result(reply)
 

@@ -1,4 +1,4 @@
-"""A request that waits for its reply, and where the reply to a request goes."""
+"""A request that waits for its reply, and the target of the reply to a request."""
 
 import time
 from concurrent.futures import Future
@@ -56,13 +56,13 @@ def reply_address(
         if not properties.get(name)
     ]
     if missing:
-        raise ConfigError(f"{request!r} is no request: it has no {' and no '.join(missing)}")
+        raise ConfigError(f"{request!r} is not a request: it has no {' and no '.join(missing)}")
     system = [(Property.MSG_TYPE, "reply")]
     system += [
         (name, properties[name])
         for name in (Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, Property.TTL)
         if properties.get(name)
     ]
-    # The requester is connected to the broker that its request came by.
+    # The requester is connected to the broker of its request.
     queue = (request.broker, 0) if request.broker else None
     return reply_topic(properties[Property.CLUSTER]), system, queue

@@ -1,4 +1,4 @@
-"""Planning a read that ends: from where to where, and cut into tasks. Without Spark."""
+"""Plans a read that ends: start, end, and tasks. Without Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def planned(options: Options) -> tuple[list[list[Range]], dict[str, str]]:
     """Return the tasks of a read, each a list of ranges, and the brokers' addresses by name.
 
     Raises:
-        OffsetError: a queue's start lies behind its end, or its end behind what it holds.
+        OffsetError: a queue's start is after its end, or its end after its last message.
         DataLossError: a part has expired.
         BrokerAway: a broker does not answer.
     """
@@ -46,7 +46,8 @@ def _held(options: Options, end: Offsets, bounds: Mapping[Queue, Bounds]) -> Off
         highest = bounds[queue].highest
         if offset > highest and options.fail_on_data_loss:
             raise OffsetError(
-                f"{queue}: endingOffsets has {offset}, it holds {bounds[queue].lowest} to {highest}"
+                f"{queue}: endingOffsets has {offset}, the queue has {bounds[queue].lowest}"
+                f" to {highest}"
             )
         held[queue] = min(offset, highest)
     return held

@@ -1,7 +1,7 @@
-"""What reads and writes of tables raise, each error with what happened, where, and what to do.
+"""Errors of reads and writes of tables, each with what happened, where, and what to do.
 
-They stand under `pyrmq.errors.RmqError`, so one ``except`` catches the whole package. On an
-executor Spark turns them into text, so everything a person needs is in the message.
+They derive from `pyrmq.errors.RmqError`, so one ``except`` catches the whole package. On an
+executor Spark turns them into text, so the message contains everything that a person needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class OptionError(ConfigError):
     """
 
     def __init__(self, option: str, problem: str) -> None:
-        """Keep the option's name beside the text; the value is shown only by `problem`."""
+        """Keep the option's name beside the text; only `problem` shows the value."""
         super().__init__(f"option {option}: {problem}")
         self.option = option
 
@@ -41,7 +41,7 @@ class SchemaError(ConfigError):
 class BrokerAway(RmqError):
     """A broker whose messages a read needs is out of the route or does not answer.
 
-    Nothing is lost: its positions stay in the checkpoint, and a restart goes on from there.
+    Nothing is lost: its positions stay in the checkpoint, and a restart continues there.
 
     Example:
         >>> raise BrokerAway("broker broker-b (10.0.0.2:10911): away for 600 s")
@@ -52,7 +52,7 @@ class BrokerAway(RmqError):
 
 
 class OffsetError(RmqError):
-    """Offsets do not fit the topic, each other, or the form that offsets are written in.
+    """Offsets do not match the topic or each other, or have the wrong form.
 
     Example:
         >>> raise OffsetError("topic orders, broker broker-a, queue 9: does not exist")
@@ -63,7 +63,7 @@ class OffsetError(RmqError):
 
 
 class FenceError(RmqError):
-    """The files of an exactly-once sink do not fit its topic or its checkpoint.
+    """The files of an exactly-once sink do not match its topic or its checkpoint.
 
     Example:
         >>> raise FenceError("/data/pyrmq-sink belongs to a sink of topic orders")

@@ -1,4 +1,4 @@
-"""Option ``layout=kafka``: the columns of Spark's Kafka source and sink, made of ours and back.
+"""Option ``layout=kafka``: converts our columns to those of Spark's Kafka source, and back.
 
 | Kafka's | ours |
 |---|---|
@@ -7,7 +7,7 @@
 | partition | queueId: unique in a topic only together with brokerName |
 | offset | queueOffset |
 | timestamp, timestampType | storeTimestamp, and 1 for the time of the append |
-| headers | the properties that are no property of RocketMQ's own |
+| headers | the properties, without RocketMQ's internal ones |
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _RESERVED: Final = pa.array(sorted(_core.RESERVED_PROPERTIES), pa.string())
 
 
 def sources(columns: Sequence[str]) -> pa.Schema:
-    """Return our columns that these columns of Kafka's are made of; at least one."""
+    """Return our columns from which these Kafka columns are made; at least one."""
     wanted = {ours for name in columns for ours in _SOURCES[name]} or {"queueId"}
     return pa.schema([pa.field(name, arrow_type(OURS[name])) for name in OURS if name in wanted])
 
@@ -61,12 +61,12 @@ def sources(columns: Sequence[str]) -> pa.Schema:
 def from_messages(
     batch: pa.RecordBatch, columns: Sequence[str], schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Make rows of Kafka's columns.
+    """Make rows with Kafka's columns.
 
     Args:
         batch: our columns, from `sources`.
         columns: Kafka's columns by their own names, in the schema's order.
-        schema: names and types as Spark wants them.
+        schema: names and types that Spark expects.
     """
     arrays = [
         _column(batch, name).cast(field.type) for name, field in zip(columns, schema, strict=True)
@@ -97,7 +97,7 @@ def _headers(properties: pa.MapArray) -> pa.ListArray:
 
 
 def sent_columns(names: Iterable[str]) -> list[str]:
-    """Return our columns that `to_messages` makes of these columns of Kafka's."""
+    """Return our columns that `to_messages` makes from these Kafka columns."""
     made = {
         "value": ("body",),
         "topic": ("topic",),
@@ -109,14 +109,14 @@ def sent_columns(names: Iterable[str]) -> list[str]:
 
 
 def to_messages(table: pa.RecordBatch, names: dict[str, str]) -> pa.RecordBatch:
-    """Make messages of rows in Kafka's columns: the columns that `sent_columns` names.
+    """Make messages from rows in Kafka's columns: the columns that `sent_columns` names.
 
     Args:
         table: the rows.
         names: each column's name in the table by Kafka's.
 
     Raises:
-        pa.ArrowInvalid: a key or a header is no UTF-8, which properties of a message are.
+        pa.ArrowInvalid: a key or a header is not UTF-8, as properties of a message must be.
     """
     columns: dict[str, pa.Array] = {"body": table[names["value"]]}
     if "topic" in names:
@@ -126,7 +126,7 @@ def to_messages(table: pa.RecordBatch, names: dict[str, str]) -> pa.RecordBatch:
     if "key" in names:
         key = table[names["key"]].cast(pa.string())
         columns["shardingKey"] = key
-        # A space stands between two keys, so such a key cannot be searched for.
+        # A space separates two keys, so such a key could not be searched for.
         spaced = pc.fill_null(pc.match_substring(key, " "), fill_value=False)
         columns["keys"] = pc.if_else(spaced, pa.scalar(None, pa.string()), key)
     if "headers" in names:

@@ -1,6 +1,7 @@
-"""Tables of messages to send: their columns, and their memory as the native sender wants it.
+"""Tables of messages to send: their columns, and their memory for the native sender.
 
-No Python object is made for a row. A column travels as its Arrow buffers: validity, offsets, data.
+No Python object is made for a row. A column is passed as its Arrow buffers: validity, offsets,
+data.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 """Every column of a table of messages, and the types that it may have. Delays are seconds."""
 
 DELAYS: Final = ("delay", "deliverAt", "delayLevel")
-"""The columns that say when a message is delivered; a table has one of them at most."""
+"""The columns that set the delivery time; a table has at most one of them."""
 
 _KAFKA: Final = {
     "value": "body",
@@ -73,7 +74,7 @@ def check_columns(
         columns: every column that there may be, and its types.
 
     Raises:
-        ConfigError: a column is missing, unknown, there twice, or of another type.
+        ConfigError: a column is missing, unknown, repeated, or of another type.
 
     Example:
         >>> check_columns({"BODY": "binary", "tags": "string"})
@@ -86,10 +87,10 @@ def check_columns(
         if name is None:
             raise ConfigError(f"column {written}: unknown, {_hint(written.lower(), by_lower)}")
         if name in found:
-            raise ConfigError(f"column {written}: stands twice")
+            raise ConfigError(f"column {written}: is there twice")
         if kind not in columns[name]:
             raise ConfigError(
-                f"column {written}: has type {kind}, {' or '.join(columns[name])} is wanted: cast"
+                f"column {written}: has type {kind}, expected {' or '.join(columns[name])}: cast"
                 " it in a select"
             )
         found[name] = written
@@ -101,7 +102,7 @@ def check_columns(
         )
     delays = [name for name in DELAYS if name in found]
     if len(delays) > 1:
-        raise ConfigError(f"of the columns {' and '.join(delays)} only one can be given")
+        raise ConfigError(f"only one of the columns {' and '.join(delays)} can be given")
     return found
 
 
@@ -145,7 +146,7 @@ def encode(
 
 
 def _compact(table: pa.RecordBatch) -> pa.RecordBatch:
-    """Copy a slice that is small beside the buffers it lies in: the sender takes whole buffers."""
+    """Copy a slice that is small compared with its buffers: the sender takes whole buffers."""
     if table.get_total_buffer_size() <= 2 * table.nbytes + _SMALL_BYTES:
         return table
     return table.take(pa.array(range(table.num_rows), pa.int64()))
@@ -167,19 +168,19 @@ def _delays(columns: Mapping[str, pa.Array]) -> Iterable[tuple[str, pa.Array]]:
 _FAULTS: Final = {
     "spaced": "a key has a space, which RocketMQ puts between keys: give it as two keys, or replace"
     " it",
-    "tags": "the tag has ||, which stands between the tags of a subscription: nobody could ask for"
+    "tags": "the tag has ||, which separates the tags of a subscription: nobody could subscribe to"
     " it",
     "queueId": "the queueId is negative",
-    "delay": "the delay is no time from 0 s to 10,000 years",
-    "deliverAt": "deliverAt lies before 1970",
+    "delay": "the delay is not a time from 0 s to 10,000 years",
+    "deliverAt": "deliverAt is before 1970",
     "delayLevel": "the delayLevel is not between 0 and 18",
 }
-_MOST_SECONDS = 3e11
-_MOST_LEVELS = 18
+_MAX_SECONDS = 3e11
+_MAX_LEVELS = 18
 
 
 def faults(table: pa.RecordBatch, names: Mapping[str, str]) -> dict[int, str]:
-    """Return the rows that no message can be made of, each with the reason."""
+    """Return the rows that cannot be messages, each with the reason."""
     columns = {name: table.column(written) for name, written in names.items()}
     found = dict.fromkeys(_rows_with_spaced_keys(table, names), _FAULTS["spaced"])
 
@@ -193,19 +194,19 @@ def faults(table: pa.RecordBatch, names: Mapping[str, str]) -> dict[int, str]:
         add("queueId", pc.less(columns["queueId"], 0))
     if "delay" in columns:
         seconds = columns["delay"].cast(pa.float64())
-        fits = pc.and_(pc.greater_equal(seconds, 0), pc.less(seconds, _MOST_SECONDS))
+        fits = pc.and_(pc.greater_equal(seconds, 0), pc.less(seconds, _MAX_SECONDS))
         add("delay", pc.invert(fits))
     if "deliverAt" in columns:
         moment = columns["deliverAt"].cast(pa.timestamp("ms", tz="UTC"), safe=False)
         add("deliverAt", pc.less(moment.cast(pa.int64()), 0))
     if "delayLevel" in columns:
         level = columns["delayLevel"]
-        add("delayLevel", pc.or_(pc.less(level, 0), pc.greater(level, _MOST_LEVELS)))
+        add("delayLevel", pc.or_(pc.less(level, 0), pc.greater(level, _MAX_LEVELS)))
     return dict(sorted(found.items()))
 
 
 def _rows_with_spaced_keys(table: pa.RecordBatch, names: Mapping[str, str]) -> list[int]:
-    """Return the rows whose list of keys has one with a space: it would be read as two keys."""
+    """Return the rows whose list of keys has a key with a space, which would be read as two."""
     if "keys" not in names or not _is_list(table.column(names["keys"]).type):
         return []
     keys = table.column(names["keys"])
@@ -219,7 +220,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _joined(array: pa.Array) -> pa.Array:
-    """Several keys are one text with spaces between them; a NULL among them is left out."""
+    """Join several keys to one text, with spaces between; NULLs are left out."""
     if not _is_list(array.type):
         return array
     lists = array.cast(pa.list_(pa.string()))

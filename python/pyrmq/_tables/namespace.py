@@ -16,7 +16,7 @@ _SYSTEM_TOPICS = frozenset(_core.SYSTEM_TOPICS)
 
 
 def wrapped(namespace: str, name: str) -> str:
-    """Return a topic's or group's name in a namespace; a name that is in it stays as it is.
+    """Return a topic's or group's name in a namespace; a name in it stays unchanged.
 
     Example:
         >>> wrapped("shop", "orders"), wrapped("shop", "%DLQ%billing"), wrapped("", "orders")

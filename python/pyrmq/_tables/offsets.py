@@ -13,11 +13,11 @@ The same form without the reserved keys is what options ``startingOffsets`` and 
 take, with -2 for the earliest and -1 for the latest. No topic can begin with ``@``. Spark compares
 offsets as text, so one set of positions has exactly one spelling: everything is sorted.
 
-Why ``@start``: Spark asks a new query's first offsets anew when the first batch was planned but not
-finished, and "latest" has moved by then. With the start recorded in the logged end, the replayed
-batch reads exactly what was planned. ``@begun`` is the same for a queue that comes later or begins
-anew after a loss. A queue unseen at the start of a query with "latest" or a time begins at
-``@since``. A mark is the log position and store time of the message before a position: another
+Why ``@start``: Spark requests a new query's first offsets again if the first batch was planned but
+not finished, and "latest" has moved by then. With the start recorded in the logged end, the
+replayed batch reads exactly what was planned. ``@begun`` does this for a queue that appears later
+or starts again after a loss. A queue unseen at the start of a query with "latest" or a time begins
+at ``@since``. A mark is the log position and store time of the message before a position: another
 message there means that the topic was created again or that the broker lost messages.
 """
 
@@ -48,9 +48,9 @@ __all__ = [
 ]
 
 EARLIEST = -2
-"""In user offsets: the oldest message that is still there."""
+"""In user offsets: the oldest message that still exists."""
 LATEST = -1
-"""In user offsets: behind the newest message."""
+"""In user offsets: after the newest message."""
 _VERSION = 2
 _READABLE = (1, 2)
 _VERSION_KEY = "@v"
@@ -73,12 +73,12 @@ class Queue(NamedTuple):
     queue_id: int
 
     def __str__(self) -> str:
-        """Spell the queue out as errors show it."""
+        """Return the text of the queue for errors."""
         return f"topic {self.topic}, broker {self.broker}, queue {self.queue_id}"
 
 
 class Bounds(NamedTuple):
-    """What a queue holds: offsets from `lowest` up to, not including, `highest`.
+    """The bounds of a queue: offsets from `lowest` up to, not including, `highest`.
 
     Example:
         >>> Bounds(5, 9).highest - Bounds(5, 9).lowest
@@ -97,7 +97,7 @@ class Mark(NamedTuple):
     """The message before a position.
 
     Attributes:
-        log_position: where it lies in the broker's log.
+        log_position: its position in the broker's log.
         stored_ms: when it was stored.
     """
 
@@ -109,11 +109,11 @@ class Position(NamedTuple):
     """Offsets as Spark keeps them.
 
     Attributes:
-        offsets: where to go on.
+        offsets: where to continue.
         start: where a query's first batch began; None in later batches.
         begun: where queues begin that this batch has first.
         since_ms: when the query began, for queues that come later; None for their earliest.
-        marks: the message before each position, where it is known.
+        marks: the message before each position, if known.
 
     Example:
         >>> Position({Queue("t", "b", 0): 7}).start is None
@@ -151,7 +151,7 @@ def parse_version(written: Mapping[str, Any]) -> Position:
     """Read a position that `to_json` wrote, of this version or of version 1.
 
     Raises:
-        OffsetError: the form is another one, or a newer version of ours.
+        OffsetError: the form is unknown, or a newer version.
 
     Example:
         >>> parse_version({"t": {"b": {"0": 3}}, "@v": 1}).offsets
@@ -176,14 +176,14 @@ def parse_version(written: Mapping[str, Any]) -> Position:
 
 
 def parse_user(text: str, option: str) -> Offsets:
-    """Read the JSON of ``startingOffsets`` or ``endingOffsets``; -1 and -2 stay as they are.
+    """Read the JSON of ``startingOffsets`` or ``endingOffsets``; -1 and -2 stay unchanged.
 
     Args:
         text: JSON object topic, broker, queue id, offset.
         option: the option's name, for the error.
 
     Raises:
-        OffsetError: no JSON, another shape, or a number below -2.
+        OffsetError: not JSON, another shape, or a number below -2.
 
     Example:
         >>> parse_user('{"t": {"b": {"0": -2}}}', "startingOffsets")
@@ -197,7 +197,7 @@ def parse_user(text: str, option: str) -> Offsets:
             f'{{"0":23}}}}}}: {text!r}'
         ) from error
     if not isinstance(written, dict):
-        raise OffsetError(f"option {option}: a JSON object is wanted, found: {text!r}")
+        raise OffsetError(f"option {option}: expected a JSON object, found: {text!r}")
     topics = {key: value for key, value in written.items() if not key.startswith("@")}
     return _flatten(topics, f"option {option}", lowest=EARLIEST)
 
@@ -206,7 +206,7 @@ def parse_queues(text: str, option: str) -> list[Queue]:
     """Read the JSON of ``queues``: a list of queue numbers by topic and broker.
 
     Raises:
-        OffsetError: no JSON, or another shape.
+        OffsetError: not JSON, or another shape.
 
     Example:
         >>> parse_queues('{"t": {"b": [0, 1]}}', "queues")[1]
@@ -217,7 +217,7 @@ def parse_queues(text: str, option: str) -> list[Queue]:
         written = json.loads(text)
     except json.JSONDecodeError as error:
         raise OffsetError(
-            f'{where}: no JSON of the form {{"topic":{{"broker":[0,1]}}}}: {text!r}'
+            f'{where}: not JSON of the form {{"topic":{{"broker":[0,1]}}}}: {text!r}'
         ) from error
     found = []
     for topic, brokers in _members(written, where):
@@ -227,7 +227,7 @@ def parse_queues(text: str, option: str) -> list[Queue]:
                 for number in numbers
             ):
                 raise OffsetError(
-                    f"{where}, topic {topic}, broker {broker}: a list of queue numbers is wanted,"
+                    f"{where}, topic {topic}, broker {broker}: expected a list of queue numbers,"
                     f" found: {numbers!r}"
                 )
             found += [Queue(topic, broker, number) for number in numbers]
@@ -237,11 +237,11 @@ def parse_queues(text: str, option: str) -> list[Queue]:
 
 
 def resolve(wanted: Mapping[Queue, int], bounds: Mapping[Queue, Bounds], option: str) -> Offsets:
-    """Replace -1 and -2 by what the queues hold, and hold the rest against the queues that exist.
+    """Replace -1 and -2 by the queues' bounds, and check the rest against the existing queues.
 
     Args:
         wanted: offsets from `parse_user`.
-        bounds: what every queue of the topics holds now.
+        bounds: the current bounds of every queue of the topics.
         option: the option's name, for the error.
 
     Raises:
@@ -288,14 +288,14 @@ def _queues(topics: object, where: str) -> Iterator[tuple[Queue, Any]]:
             for queue_id, value in _members(queues, f"{where}, topic {topic}, broker {broker}"):
                 if not queue_id.isdecimal():
                     raise OffsetError(
-                        f"{where}, topic {topic}, broker {broker}: no queue number: {queue_id!r}"
+                        f"{where}, topic {topic}, broker {broker}: not a queue number: {queue_id!r}"
                     )
                 yield Queue(topic, broker, int(queue_id)), value
 
 
 def _offset(value: object, where: str, lowest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value < 2**63:
-        raise OffsetError(f"{where}: no offset: {value!r}")
+        raise OffsetError(f"{where}: not an offset: {value!r}")
     return value
 
 
@@ -307,7 +307,7 @@ def _marks(topics: object) -> dict[Queue, Mark]:
     marks = {}
     for queue, value in _queues(topics, "checkpoint"):
         if not isinstance(value, list) or len(value) != 2:
-            raise OffsetError(f"checkpoint, {queue}: no log position and time: {value!r}")
+            raise OffsetError(f"checkpoint, {queue}: not a log position and time: {value!r}")
         where = f"checkpoint, {queue}, message before the offset"
         marks[queue] = Mark(_offset(value[0], where, 0), _offset(value[1], where, 0))
     return marks
@@ -315,7 +315,7 @@ def _marks(topics: object) -> dict[Queue, Mark]:
 
 def _members(value: object, where: str) -> list[tuple[str, Any]]:
     if not isinstance(value, dict):
-        raise OffsetError(f"{where}: a JSON object is wanted, found: {value!r}")
+        raise OffsetError(f"{where}: expected a JSON object, found: {value!r}")
     return list(value.items())
 
 

@@ -1,8 +1,7 @@
 """The columns of a message and their types, in Spark's words and in Arrow's.
 
-Order and types are fixed. A user schema or option ``columns`` picks any of them in any order:
-Spark has no column pruning for Python sources, so this is how a read stays cheap, and what is not
-picked is never built.
+Order and types are fixed. A user schema or option ``columns`` picks any of them in any order: Spark
+has no column pruning for Python sources, so this keeps reads cheap: other columns are never built.
 
 This file imports pyarrow only when it is needed.
 """
@@ -58,11 +57,11 @@ COLUMNS: Final[dict[str, str]] = {
 """Every column and its Spark type, in order."""
 
 ALSO: Final[dict[str, str]] = {"body": "string", "keys": "array<string>"}
-"""Other types that a user schema may give a column: text, with bytes that are no UTF-8 shown as
+"""Other types that a user schema may give a column: text, with bytes that are not UTF-8 shown as
 ``\\xff``, and the keys one by one."""
 
 DEFAULT: Final[tuple[str, ...]] = tuple(COLUMNS)[:11]
-"""The columns of a read that asks for none: all but hosts, flags, retries and log position."""
+"""The columns of a read that names none: all but hosts, flags, retries and log position."""
 
 KAFKA: Final[dict[str, str]] = {
     "key": "binary",
@@ -75,7 +74,7 @@ KAFKA: Final[dict[str, str]] = {
     "headers": "array<struct<key:string,value:binary>>",
     "brokerName": "string",
 }
-"""Every column of option ``layout=kafka`` and its Spark type; `kafka.py` says what they hold."""
+"""Every column of option ``layout=kafka`` and its Spark type; `kafka.py` describes them."""
 
 TYPES: Final[dict[Layout, dict[str, str]]] = {"rocketmq": COLUMNS, "kafka": KAFKA}
 """Each layout's columns."""
@@ -84,7 +83,7 @@ _DEFAULTS: Final[dict[Layout, tuple[str, ...]]] = {"rocketmq": DEFAULT, "kafka":
 
 
 def default(layout: Layout) -> tuple[str, ...]:
-    """Return the columns of a read that asks for none.
+    """Return the columns of a read that names none.
 
     Example:
         >>> default("kafka")[:2]
@@ -97,7 +96,7 @@ def known(name: str, layout: Layout = "rocketmq") -> str:
     """Return a column's own spelling.
 
     Raises:
-        SchemaError: there is no such column; the nearest one is named.
+        SchemaError: there is no such column; the closest one is named.
 
     Example:
         >>> known("QUEUEID")

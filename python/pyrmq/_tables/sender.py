@@ -1,4 +1,4 @@
-"""Sends tables of messages: encoded in Rust, several tables on their way, outcomes by row."""
+"""Sends tables of messages: encoded in Rust, several tables in flight, outcomes by row."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class BadRow(NamedTuple):
     """A row that cannot be a message.
 
     Attributes:
-        table: the table that it stands in.
-        row: its number there.
-        topic: the topic that it was meant for, if it has one.
+        table: its table.
+        row: its number in the table.
+        topic: its topic, if it has one.
         reason: why not.
     """
 
@@ -53,10 +53,10 @@ class TableSender:
     """Sends tables over a producer.
 
     Args:
-        producer: sends the messages; its retries and limits hold.
+        producer: sends the messages, with its retries and limits.
         names: the columns, from `pyrmq._tables.messages.check_columns`.
-        topic: topic of all rows; None: column ``topic`` says it.
-        timeout_ms: milliseconds that each frame of messages gets, retries included.
+        topic: topic of all rows; None: column ``topic`` has it.
+        timeout_ms: milliseconds for each frame of messages, retries included.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class TableSender:
     def send(
         self, table: pa.RecordBatch, more: Mapping[str, pa.Array] | None = None
     ) -> list[BadRow]:
-        """Hand over a table; wait for the oldest one when several are on their way.
+        """Send a table; wait for the oldest one if several are in flight.
 
         Args:
             table: the rows.
@@ -105,7 +105,7 @@ class TableSender:
         return bad
 
     def settle(self) -> None:
-        """Wait until nothing is on its way, whatever becomes of it: at most `timeout_ms`."""
+        """Wait until nothing is in flight, whatever the outcome: at most `timeout_ms`."""
         while self._sent:
             self._sent.popleft().send.wait()
 
@@ -115,7 +115,7 @@ class TableSender:
         assert self._topic_column is not None
         column = table.column(self._topic_column)
         bad = [
-            BadRow(table, row, None, "the topic is NULL, and option topic names none")
+            BadRow(table, row, None, "the topic is NULL, and there is no option topic")
             for row in pc.indices_nonzero(pc.is_null(column)).to_pylist()
         ]
         for topic in pc.unique(column.drop_null()).to_pylist():

@@ -1,8 +1,8 @@
-"""What runs in Spark's Python workers: record ranges to Arrow batches, no Python object a row.
+"""Runs in Spark's Python workers: record ranges to Arrow batches, without a Python object per row.
 
-A worker serves many tasks, so the connections live in the module and the long-lived objects are
-taken out of the garbage collector's sight once: Spark collects after every task, which costs more
-than a small task does.
+A worker serves many tasks, so the connections are in the module, and long-lived objects are hidden
+from the garbage collector once: Spark collects after every task, which costs more than a small
+task.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Part", "batches", "freeze_once"]
 
 _REROUTE_MS = 2000
-"""A broker that does not answer for so long may have another address by now."""
+"""Time without an answer after which a broker's address is looked up again, in ms."""
 _NAMES_S = 2.0
 _log = logging.getLogger("pyrmq.spark")
 _frozen = False
@@ -70,8 +70,8 @@ def batches(
         options: batch sizes, tags, time-outs.
         schema: the columns, in order, by their own names or in another case.
         parts: what to read, in this order.
-        patience_ms: how long a broker may be away, 0 for ever.
-        limit: rows after which to stop, 0 for all.
+        patience_ms: how long a broker may be away; 0: no limit.
+        limit: rows after which to stop; 0: all.
 
     Raises:
         BrokerAway: a broker was away for longer than that.
@@ -133,7 +133,7 @@ def _plain_topics(rows: pa.RecordBatch, options: Options) -> pa.RecordBatch:
 def _next_block(
     reader: RangeReader, options: Options, parts: Sequence[Part], patience_ms: int
 ) -> Block | None:
-    """Return the next rows; a broker that is away is looked for under its newest address."""
+    """Return the next rows; a broker that is away is tried at its newest address."""
     since = time.monotonic()
     while True:
         try:
@@ -150,7 +150,7 @@ def _next_block(
             reader.resume(_addresses_now(options, parts))
         except ProtocolError as error:
             raise ProtocolError(
-                f"{error}. Option onBadMessage=null or skip reads on without it"
+                f"{error}. Option onBadMessage=null or skip continues without it"
             ) from error
 
 
@@ -162,8 +162,8 @@ def _addresses_now(options: Options, parts: Sequence[Part]) -> dict[str, str]:
             for topic in {part.range.queue.topic for part in parts}:
                 routes.of(topic)
         except NameServerUnreachable:
-            # The broker may come back where it was.
-            _log.debug("no name server answers, the addresses stay as they were")
+            # The broker may come back at its old address.
+            _log.debug("no name server answers, the addresses stay unchanged")
         return routes.addresses()
 
 
@@ -197,7 +197,7 @@ def _open(options: Options, wanted: Sequence[str], parts: Sequence[Part]) -> Ran
 
 
 def _connections_here(security: Security | GivenSecurity) -> Connections:
-    """Return this process's connections: a worker is forked, and its parent's are not its own."""
+    """Return this process's connections: a forked worker cannot use its parent's."""
     key = (os.getpid(), security)
     if key not in _connections:
         _connections.clear()
@@ -206,7 +206,7 @@ def _connections_here(security: Security | GivenSecurity) -> Connections:
 
 
 def freeze_once() -> None:
-    """Take what lives as long as a Spark worker out of the garbage collector's sight."""
+    """Hide objects that live as long as a Spark worker from the garbage collector."""
     global _frozen
     if not _frozen:
         gc.collect()

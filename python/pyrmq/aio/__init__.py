@@ -1,6 +1,6 @@
-"""Producer and consumer for asyncio: the verbs of `pyrmq`, to be awaited.
+"""Producer and consumers for asyncio: the methods of `pyrmq`'s classes, to be awaited.
 
-No thread is started and none waits: the native module does the work, and the event loop wakes up
+No thread is started and none waits: the native module does the work, and wakes the event loop
 through one descriptor for any number of outcomes.
 
 Example:

@@ -1,8 +1,8 @@
-"""Sends that wait for room among the messages on their way, in the order of their calls.
+"""Sends that wait for capacity among the messages in flight, in the order of their calls.
 
-One task asks the native back pressure and wakes as many sends as there is room for: if each send
-asked for itself, all would be woken for a quarter of the room, and n waiting sends would cost n²
-wake-ups.
+One task waits for the native back pressure and wakes as many sends as it has capacity for. If each
+send waited itself, all would be woken for a quarter of the capacity, and n waiting sends would cost
+n² wake-ups.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ _PROPERTIES_BYTES = 32_767
 
 
 def most_bytes(body: Body, *, plain: bool) -> int:
-    """The most bytes that a message counts for: with fewer, its send would be woken too early."""
+    """Maximum bytes that a message counts for; with less, its send would be woken too early."""
     size = len(body) * 4 if isinstance(body, str) else memoryview(body).nbytes
     return size if plain else size + _PROPERTIES_BYTES
 
 
 class _Line:
-    """Sends that wait for the same: each one's number, its bytes, and the future that wakes it.
+    """Sends that wait for one thing: each one's number, its bytes, and the future that wakes it.
 
-    A heap: a send that is woken in vain keeps its place.
+    A heap: a send that is woken in vain keeps its position.
     """
 
     def __init__(self) -> None:
         self.sends: list[tuple[int, int, asyncio.Future[None]]] = []
-        # The numbers of those that are woken and have not run since, as a heap.
+        # The numbers of those that were woken and have not run since, as a heap.
         self.woken: list[int] = []
         self.task: asyncio.Task[None] | None = None
 
@@ -54,31 +54,31 @@ class _Line:
         if self.woken and self.woken[0] == number:
             heapq.heappop(self.woken)
         elif number in self.woken:
-            # Rare: they run in their order.
+            # Rare, since they run in order.
             self.woken.remove(number)
             heapq.heapify(self.woken)
 
     def has_before(self, number: int) -> bool:
-        """Whether a send with a lower number waits, or is about to try."""
+        """Whether a send with a lower number waits or is about to try."""
         if self.woken and self.woken[0] < number:
             return True
         return self.skip_gone() and self.sends[0][0] < number
 
 
 class WaitingSends:
-    """The waiting sends of one producer: for room, or for the only broker that they may go to.
+    """The waiting sends of one producer: for capacity, or for the only broker that they may go to.
 
-    Sends that wait for a broker have a line of their own, so that those for others go on.
+    Sends that wait for a broker have their own queue, so that those for others go on.
 
     Args:
-        ask: Gives an awaitable that is done once a message of this many bytes may find room, at
-            this broker where there is one.
-        free: How many messages have room now, at this broker where there is one.
-        full: Makes the error for a send that found no room in this many milliseconds.
+        ask: Returns an awaitable that is done once there may be capacity for a message of this many
+            bytes, at this broker if one is given.
+        free: Returns how many messages have capacity now, at this broker if one is given.
+        full: Makes the error for a send that found no capacity in this many milliseconds.
 
     Attributes:
-        waiting: How many sends wait. While there are any, later sends must `enter`, so that none
-            overtakes those before it.
+        waiting: How many sends wait. While there are any, later sends must `enter`, so that they do
+            not overtake.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class WaitingSends:
         self._free = free
         self._full = full
         self._numbers = itertools.count()
-        # By the broker that is waited for; None: for room.
+        # By the broker that they wait for; None: for capacity.
         self._lines: dict[str | None, _Line] = {}
         self.waiting = 0
 
@@ -103,21 +103,21 @@ class WaitingSends:
         began: float,
         seconds: float,
     ) -> asyncio.Future[Any]:
-        """Make a native call that raises `QueueFull` without room, again until there is room.
+        """Make a native call that raises `QueueFull`, again until there is capacity.
 
         Args:
             call: The native call.
-            only_broker: Gives the only broker that its message may go to, if there is but one.
+            only_broker: Returns the only broker that the message may go to, if there is just one.
             size: Bytes that its message counts for at most.
-            began: When its time began, by the loop's clock.
+            began: Start of its time, by the loop's clock.
             seconds: How long it may wait from then on.
 
         Raises:
-            QueueFull: It found no room in that time.
+            QueueFull: It found no capacity in that time.
         """
         loop, number, deadline = asyncio.get_running_loop(), next(self._numbers), began + seconds
         while True:
-            # In each round: a send that was woken in vain may be before it in another line now.
+            # In each round: a send that was woken in vain may now be before it in another queue.
             if self._lines and loop.time() < deadline:
                 if self._has_before(number, None):
                     await self._wait(None, number, size, deadline)
@@ -141,7 +141,7 @@ class WaitingSends:
         return line is not None and line.has_before(number)
 
     async def _wait(self, broker: str | None, number: int, size: int, deadline: float) -> None:
-        """Wait until there may be room for this many bytes, or the time is over."""
+        """Wait until there may be capacity for this many bytes, or the time is over."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         line = self._lines.get(broker)
@@ -150,7 +150,7 @@ class WaitingSends:
         heapq.heappush(line.sends, (number, size, future))
         if line.task is None or line.task.done():
             line.task = loop.create_task(self._serve(broker, line))
-        # Cheaper than a timeout of asyncio, which cancels a task and takes that back.
+        # Cheaper than a timeout of asyncio, which cancels a task and undoes that.
         too_late = loop.call_at(deadline, _end, future)
         self.waiting += 1
         try:
@@ -165,10 +165,10 @@ class WaitingSends:
             while line.skip_gone():
                 await self._ask(line.sends[0][1], broker)
                 line.wake(max(1, self._free(broker)))
-                # They take their room before anybody is asked again.
+                # They take their capacity before the next request for it.
                 await asyncio.sleep(0)
         except RmqError:
-            # The producer was closed: their next try says so.
+            # The producer was closed: their next try raises that.
             return
         finally:
             line.wake(len(line.sends))

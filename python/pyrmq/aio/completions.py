@@ -1,4 +1,4 @@
-"""Turns the outcomes of native calls into futures of one event loop, through one descriptor."""
+"""Completes futures of one event loop with the outcomes of native calls, through one descriptor."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ class Reader:
             self.leave()
 
     def leave(self) -> None:
-        """Leave the loop for good."""
+        """Leave the loop permanently."""
         loop, self.loop = self.loop, None
         if loop is not None and not loop.is_closed():
             loop.remove_reader(self._batcher.fileno())
@@ -49,12 +49,12 @@ class Reader:
 def leave_loop(core: _core.Producer, reader: Reader, outcomes: "CompletionList") -> None:
     """Leave the loop of a producer that was dropped, from any thread.
 
-    What was on its way ends first: its futures are still awaited.
+    Messages in flight end first: their futures are still awaited.
     """
     leave_reader = partial(reader.leave_when, lambda: core.in_flight() == 0)
     for loop, leave in ((reader.loop, leave_reader), (outcomes.loop, outcomes.close)):
         if loop is not None and not loop.is_closed():
-            # It may be closed meanwhile: then there is nothing to leave.
+            # It may have been closed meanwhile, with nothing left to leave.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(leave)
 
@@ -101,21 +101,21 @@ class CompletionList:
         return future
 
     def close(self) -> None:
-        """Leave the loop for good; calls under way fail."""
+        """Leave the loop permanently; calls in progress fail."""
         self._closed = True
         if self.loop is not None and not self.loop.is_closed():
             self.loop.remove_reader(self._native.fileno())
         self.loop = None
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(ClosedError("it was closed before the outcome came"))
+                future.set_exception(ClosedError("it was closed before the outcome arrived"))
         self._waiting.clear()
 
     def check_loop(self, *others: asyncio.AbstractEventLoop | None) -> None:
-        """Refuse a call that comes from another event loop than earlier ones, if that still lives.
+        """Refuse a call from another event loop than that of earlier calls, if that is still open.
 
         Args:
-            others: Loops that the owner of this list belongs to, too.
+            others: Loops that the owner of this list also belongs to.
 
         Raises:
             ConfigError: The object belongs to another loop.
@@ -127,9 +127,9 @@ class CompletionList:
                 raise self.other_loop("this object")
 
     def is_inherited(self) -> bool:
-        """Whether this is a forked child: the object and its loop are the parent's.
+        """Whether this is a forked child: the object and its loop belong to the parent.
 
-        A child must not even leave the loop: both processes share what watches its descriptors.
+        A child must not even leave the loop, since both processes share its selector.
         """
         return os.getpid() != self._pid
 
@@ -140,7 +140,7 @@ class CompletionList:
                 f"{what} was opened in process {self._pid} and cannot be used in its forked child "
                 f"{os.getpid()}: open a new one there"
             )
-        return ConfigError(f"{what} belongs to another event loop: make one for each")
+        return ConfigError(f"{what} belongs to another event loop: create one per loop")
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._closed:
@@ -154,7 +154,7 @@ class CompletionList:
         pop = self._waiting.pop
         for token, value, error in self._native.take():
             future = pop(token, None)
-            # Nobody waits for a cancelled future.
+            # A cancelled future needs no result.
             if future is None or future.done():
                 continue
             if error is None:

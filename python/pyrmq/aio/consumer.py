@@ -74,7 +74,7 @@ class PullConsumer(PolledConsumer):
         else:
             topics = topics_of(topic)
             if len(topics) > 1:
-                # One that is missing must not make the group share its queues anew, twice.
+                # A missing one must not make the group rebalance twice.
                 for one in topics:
                     await self._outcomes.call(self._core.queues_of, one)
             subscribe = partial(subscriptions.subscribe, topics, call)
@@ -114,7 +114,7 @@ class PullConsumer(PolledConsumer):
         await self._outcomes.call(self._core.assign, queue_offsets_of(queues), tags)
 
     async def queues(self, topic: str) -> list[QueueId]:
-        """Ask which queues of a topic can be read.
+        """Request the readable queues of a topic.
 
         Example:
             >>> await consumer.queues("orders")  # doctest: +SKIP
@@ -196,7 +196,7 @@ class PullConsumer(PolledConsumer):
                 return take(max_messages, 0)
 
     async def _call_due(self, deadline: float | None) -> None:
-        """Call the application for queues that have come or go."""
+        """Call the application for queues that were assigned or revoked."""
         if self._rebalances is None:
             return
         failure = await self._rebalances.before_poll(self, deadline)
@@ -204,7 +204,7 @@ class PullConsumer(PolledConsumer):
             _log.warning("group %s: %s", self._group, failure)
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Yield messages one by one, for ever. A message is done when the next is requested."""
+        """Yield messages one by one, without end. A message is done when the next is requested."""
         while not self._closed:
             for message in await self.poll(1):
                 yield message
@@ -236,7 +236,7 @@ class PullConsumer(PolledConsumer):
         await asyncio.to_thread(self._offset_file.write)
 
     async def committed(self, queue: QueueId) -> int | None:
-        """Ask for the group's committed offset in a queue; None if it has not committed one.
+        """Request the group's committed offset in a queue; None if it has not committed one.
 
         Example:
             >>> await consumer.committed(queue)  # doctest: +SKIP
@@ -247,7 +247,7 @@ class PullConsumer(PolledConsumer):
         return None if offset < 0 else offset
 
     async def bounds(self, queue: QueueId) -> tuple[int, int]:
-        """Ask for a queue's first offset and the one that its next message will get.
+        """Request a queue's first offset and the one that its next message will get.
 
         Example:
             >>> await consumer.bounds(queue)  # doctest: +SKIP
@@ -257,7 +257,7 @@ class PullConsumer(PolledConsumer):
         return offsets.first, offsets.last
 
     async def offsets(self, queues: Iterable[QueueId] | None = None) -> dict[QueueId, QueueOffsets]:
-        """Ask for the offsets of queues; see :meth:`pyrmq.PullConsumer.offsets`.
+        """Request the offsets of queues; see :meth:`pyrmq.PullConsumer.offsets`.
 
         Example:
             >>> sum(each.lag for each in (await consumer.offsets()).values())  # doctest: +SKIP
@@ -319,7 +319,7 @@ class PullConsumer(PolledConsumer):
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Close the consumer; after an exception the last messages are not done.
 
-        What cannot be committed then is logged: the exception of the block goes on.
+        A failed commit is then only logged, so that the exception of the block is raised.
         """
         try:
             await self.close(all_done=kind is None)

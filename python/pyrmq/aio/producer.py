@@ -45,16 +45,15 @@ from pyrmq.message import (
 __all__ = ["Producer"]
 
 _log = logging.getLogger("pyrmq.aio.producer")
-# No queue is chosen, and the message has the producer's timeout.
+# No queue chosen, and the producer's timeout.
 _ANYWHERE = (None, None)
 
 
 class Producer(ConfiguredProducer):
     """Sends messages from one event loop. The arguments are those of :class:`pyrmq.Producer`.
 
-    Sends of tasks that run in the same turn of the loop leave together, and so do sends that start
-    while another of their topic is on its way. When ``max_in_flight`` is reached, a send waits for
-    room.
+    Sends in the same iteration of the loop are sent together, and so are sends that start while
+    another one of their topic is in flight. When ``max_in_flight`` is reached, a send waits.
 
     Example:
         >>> async def main() -> None:
@@ -78,7 +77,7 @@ class Producer(ConfiguredProducer):
         self._emptied: asyncio.Future[bool] | None = None
         self._has_hooks = bool(self._hooks)
         self._closed = False
-        # Whether the wait of a close was cancelled, which goes on.
+        # Whether the wait for a close was cancelled; the close goes on.
         self._is_interrupted = False
         self._unlog = log.serve(self)
         self._left = weakref.finalize(self, leave_loop, self._core, self._reader, self._outcomes)
@@ -114,8 +113,8 @@ class Producer(ConfiguredProducer):
     ) -> asyncio.Future[SendResult]:
         """Add a message to a batch, and return the future of its result.
 
-        The call waits only for room. The batch leaves when it is full, when its first message is
-        ``linger`` old, or with :meth:`flush`; see :meth:`pyrmq.Producer.produce`. asyncio treats
+        The call waits only for capacity. The batch is sent when it is full, when its first message
+        is ``linger`` old, or with :meth:`flush`; see :meth:`pyrmq.Producer.produce`. asyncio treats
         the future as one (`gather`, `wait`, `isfuture`), but its class is not `asyncio.Future`.
 
         Example:
@@ -124,7 +123,7 @@ class Producer(ConfiguredProducer):
             True
         """
         if "queue" not in options and not self._has_hooks and not self._waiting_sends.waiting:
-            # `_offer` and `_callback_queue_of` written out: their calls would cost 5 % of all.
+            # `_offer` and `_callback_queue_of` inlined: calling them would take 5 % of the time.
             loop, callback_queue = asyncio.get_running_loop(), self._callback_queue
             if callback_queue is None or loop is not self._loop:
                 callback_queue = self._bind(loop)
@@ -137,7 +136,7 @@ class Producer(ConfiguredProducer):
     def _offer(
         self, topic: str, body: Body, options: MessageOptions, wait: int | None
     ) -> asyncio.Future[SendResult] | None:
-        """Send a message without another coroutine; None if it has to wait or has hooks."""
+        """Send a message without another coroutine; None if it has to wait or there are hooks."""
         if self._has_hooks or self._waiting_sends.waiting:
             return None
         callback_queue = self._callback_queue_of(asyncio.get_running_loop())
@@ -212,7 +211,7 @@ class Producer(ConfiguredProducer):
     async def _place_of(
         self, topic: str, queue: int | QueueId | Selector | None, wait: int | None = None
     ) -> tuple[tuple[str, int] | None, int | None]:
-        """The queue that a caller names, and what is left of the send's time."""
+        """The queue that a caller names, and the time left for the send."""
         if queue is None or isinstance(queue, int | QueueId):
             return queue_of(self._core, topic, queue), wait
         began = time.monotonic()
@@ -221,7 +220,7 @@ class Producer(ConfiguredProducer):
         return place, time_left(began, time.monotonic(), wait, self._options.send_timeout)
 
     def _new_waiting_sends(self) -> WaitingSends:
-        # What it calls holds the native parts, not this producer: that must be free to go.
+        # The callbacks hold the native parts, not this producer, which must be collectable.
         call, accumulator = self._outcomes.call, self._batcher
         return WaitingSends(
             lambda size, broker: call(accumulator.capacity_to, size, broker),
@@ -246,7 +245,7 @@ class Producer(ConfiguredProducer):
             _core.CallbackQueue(loop),
             self._new_waiting_sends(),
         )
-        # Messages that a closed loop held back for the rest of its turn would never leave.
+        # Messages that a closed loop held back to the end of its iteration would never be sent.
         self._batcher.uncork()
         return self._callback_queue
 
@@ -262,7 +261,7 @@ class Producer(ConfiguredProducer):
     ) -> list[SendResult]:
         """Send many messages in few frames; see :meth:`pyrmq.Producer.send_batch`.
 
-        The iterable is read at once; give what fits into memory.
+        The iterable is read completely at first, so it must fit in memory.
 
         Example:
             >>> await producer.send_batch("lines", ["a", "b"])  # doctest: +SKIP
@@ -284,7 +283,7 @@ class Producer(ConfiguredProducer):
             self._callback_queue_of(loop)
             to = (topic, messages, options, place, batch_bytes, inner)
             send = partial(call, self._batcher.send_batch_to, *to)
-            # Room for one byte will do: the whole list is in memory anyway.
+            # Capacity for one byte suffices: the whole list is in memory anyway.
             only_broker = partial(
                 self._batcher.only_broker, topic, options.get("sharding_key"), place[0]
             )
@@ -297,7 +296,7 @@ class Producer(ConfiguredProducer):
         return results
 
     async def send_oneway(self, topic: str, body: Body, **options: Unpack[BatchOptions]) -> None:
-        """Send a message that nobody confirms; see :meth:`pyrmq.Producer.send_oneway`.
+        """Send a message without confirmation; see :meth:`pyrmq.Producer.send_oneway`.
 
         Example:
             >>> await producer.send_oneway("metrics", b"42")  # doctest: +SKIP
@@ -310,7 +309,7 @@ class Producer(ConfiguredProducer):
         await self._hooked("oneway", topic, body, options, leave)
 
     async def recall(self, topic: str, handle: str) -> str:
-        """Recall a message that its timer has not delivered yet.
+        """Recall a message that the timer has not delivered yet.
 
         For arguments, result and errors see :meth:`pyrmq.Producer.recall`.
 
@@ -359,7 +358,7 @@ class Producer(ConfiguredProducer):
             raise
 
     async def _meet(self, topic: str, wait: int) -> None:
-        """Send a heartbeat to a topic's brokers, once: only then can they ask this producer."""
+        """Send one heartbeat to a topic's brokers, so that they can check with this producer."""
         if topic not in self._met:
             await self._outcomes.call(self._request_reply.core.heartbeat, topic, wait)
             self._met.add(topic)
@@ -408,10 +407,10 @@ class Producer(ConfiguredProducer):
         return result
 
     async def flush(self, timeout: float = 10.0) -> bool:  # noqa: ASYNC109 - as the sync form
-        """Send all open batches and wait until no message is on its way.
+        """Send all open batches and wait until no message is in flight.
 
         Returns:
-            False when messages are still on their way.
+            False if messages are still in flight.
 
         Example:
             >>> await producer.flush()  # doctest: +SKIP
@@ -426,7 +425,7 @@ class Producer(ConfiguredProducer):
             mine = emptied is None or emptied.done() or emptied.get_loop() is not loop
             if emptied is None or mine:
                 self._emptied = emptied = self._outcomes.call(self._batcher.empty_to)
-                # If close ends it, nobody may be left to look at its exception.
+                # If close ends it, its exception may never be retrieved.
                 emptied.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.wait((emptied,), timeout=max(0.0, deadline - loop.time()))
             if not emptied.done():
@@ -438,7 +437,7 @@ class Producer(ConfiguredProducer):
         return True
 
     def stats(self) -> ProducerStats:
-        """Count what was sent since this producer was made.
+        """Return counters since this producer was created.
 
         Example:
             >>> producer.stats().confirmed  # doctest: +SKIP
@@ -447,11 +446,11 @@ class Producer(ConfiguredProducer):
         return stats_of(self._core, time.monotonic() - self._began)
 
     async def close(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - as the sync form
-        """Send what is on its way, then close every connection. A second call does nothing.
+        """Finish sends in flight, then close every connection. A second call does nothing.
 
-        A call that is cancelled does not wait for what is on its way, which fails, and is finished
-        in the background; a second call waits for that. In a forked child it does nothing: the
-        producer is the parent's.
+        A cancelled call does not wait for sends in flight, which fail, and is finished in the
+        background; a second call waits for that. In a forked child it does nothing: the producer is
+        the parent's.
 
         Raises:
             ConfigError: The producer belongs to another loop, which runs; nothing has changed.
@@ -517,7 +516,7 @@ class Producer(ConfiguredProducer):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close the producer. After a cancellation a look-up of a route has 250 ms more."""
+        """Close the producer. After a cancellation a route look-up gets 250 ms more."""
         if is_interruption(kind) or (kind is not None and issubclass(kind, asyncio.CancelledError)):
             self._core.end_lookups(250)
         await self.close()

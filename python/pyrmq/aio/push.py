@@ -61,10 +61,10 @@ __all__ = ["PushConsumer"]
 _log = logging.getLogger("pyrmq.consumer")
 
 _LOOP_CHECK_S = 1.0
-"""Time between two looks whether the loop still lives."""
+"""Time between two checks that the loop is still open."""
 
 _DIRECT_S = 10.0
-"""Time of a call that an operator has asked for; its broker waits no longer."""
+"""Time of a call that an operator requested; its broker waits no longer."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Awaitable[object]])
 _Result = TypeVar("_Result")
@@ -73,44 +73,44 @@ _Result = TypeVar("_Result")
 class PushConsumer(ListeningConsumer):
     """Awaits a coroutine function for each message of the group's topics, in one event loop.
 
-    What becomes of a message is as with :class:`pyrmq.PushConsumer`, whose arguments these are but
-    for `tasks`.
+    Arguments, and the outcomes of messages, are those of :class:`pyrmq.PushConsumer`, except
+    `tasks`.
 
     Args:
         name_server: ``host:port;host:port``, or a sequence of ``host:port``; without it the
             environment variable ``NAMESRV_ADDR`` is read.
         group: Consumer group.
-        tasks: Calls at the same time.
+        tasks: Number of concurrent calls.
         order: ``"none"``, ``"queue"`` or ``"key"``.
-        consume_batch: Messages of one call; with more than 1 a listener gets a list.
-        time_limit: Seconds that a call may take. One that takes longer is cancelled, and its
-            message comes again.
-        max_tries: Further deliveries of a message that fails, before it is a dead letter.
-        suspend_pause: Seconds before a message that failed is tried again where an order is kept.
+        consume_batch: Maximum messages per call; above 1 a listener gets a list.
+        time_limit: Seconds that a call may take. A longer one is cancelled, and its message is
+            delivered again.
+        max_tries: Redeliveries of a message that fails, before it becomes a dead letter.
+        suspend_pause: Seconds before a message that failed is tried again, if an order is kept.
         start: Where the group begins in a queue that it has never committed.
         instance_name: Distinguishes consumers of one process for brokers.
         ahead_bytes: Bytes that are fetched and not done, for all queues together.
         ahead_messages: Messages that are fetched and not done, for all queues together. None: only
-            `ahead_bytes` bounds them.
+            `ahead_bytes` limits them.
         max_span: How far a queue is handed out beyond its first message that is not done. After a
-            crash, at most this many messages of it come again.
+            crash, at most this many of its messages are delivered again.
         commit_interval: Seconds between commits of what is done.
-        rebalance: Seconds between looks at the share of the queues.
-        namespace: Goes before the names of group and topics.
+        rebalance: Seconds between checks of this member's share of the queues.
+        namespace: Prefix of the names of group and topics.
         unit_name: The unit that this client belongs to.
-        address_server: An HTTP address that names the name servers.
+        address_server: HTTP address of the list of name servers.
         allocate: How the members of the group share the queues.
         broadcasting: Every member gets every message.
         offset_dir: Folder of the offsets of broadcasting members.
         hooks: See each message before and after its call, in its task.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
-        tls: Open connections through TLS. Default: what the credentials' file or the environment
+        tls: Open connections with TLS. Default: what the credentials file or the environment
             variable ``PYRMQ_TLS`` says; without them plain TCP.
-        trace: Write Apache's message traces of each call.
-        trace_topic: Where to.
+        trace: Write Apache's message traces for each call.
+        trace_topic: Topic of the traces.
         invisible: Seconds that a message is hidden from other members in a group that pops.
-        client_rebalance: Pull, also when the group's mode is POP on its brokers.
+        client_rebalance: Pull even if the group's mode on its brokers is POP.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -127,7 +127,7 @@ class PushConsumer(ListeningConsumer):
         self._idle = asyncio.Event()
         self._done = self._timed_out = 0
         self._is_closed = asyncio.Event()
-        # Whether the wait of a close was cancelled, which goes on.
+        # Whether the wait for a close was cancelled; the close goes on.
         self._is_interrupted = False
 
     def subscribe(
@@ -138,7 +138,7 @@ class PushConsumer(ListeningConsumer):
         *,
         sql: str | None = None,
     ) -> None:
-        """Name the coroutine function that gets a topic's messages.
+        """Set the coroutine function that gets a topic's messages.
 
         See :meth:`pyrmq.PushConsumer.subscribe`.
 
@@ -150,7 +150,7 @@ class PushConsumer(ListeningConsumer):
         """
         if not is_coroutine_function(listener):
             raise ConfigError(
-                f"listener {listener!r} is no coroutine function: define it with `async def`, or "
+                f"listener {listener!r} is not a coroutine function: define it with `async def` or "
                 "use pyrmq.PushConsumer"
             )
         self._add(topic, listener, tags, sql)
@@ -158,7 +158,7 @@ class PushConsumer(ListeningConsumer):
     def listener(
         self, topic: str, tags: str = "*", *, sql: str | None = None
     ) -> Callable[[_Function], _Function]:
-        """Name the coroutine function that gets a topic's messages, as a decorator.
+        """Set the coroutine function that gets a topic's messages, as a decorator.
 
         Example:
             >>> @consumer.listener("orders")  # doctest: +SKIP
@@ -173,11 +173,11 @@ class PushConsumer(ListeningConsumer):
         return name
 
     async def start(self) -> None:
-        """Join the group and begin to call listeners.
+        """Join the group and start calling listeners.
 
         Raises:
             ConfigError: No topic is subscribed, or the consumer has started.
-            ClosedError: The consumer is closed. One that fails to start is, too.
+            ClosedError: The consumer is closed. One that fails to start is closed, too.
             RmqError: As :meth:`pyrmq.PushConsumer.start`.
 
         Example:
@@ -192,7 +192,7 @@ class PushConsumer(ListeningConsumer):
             self._loop.add_reader(self._core.fileno(), self._on_arrival)
             self._take()
         except BaseException:
-            # It may be in the group already: it must not hold queues that it does not read.
+            # It may have joined the group already, and must not hold queues that it does not read.
             self._closed = True
             await self._finish_closing()
             raise
@@ -209,11 +209,11 @@ class PushConsumer(ListeningConsumer):
     async def run(self, *, grace: float = 30.0) -> None:
         """Start, and wait until SIGTERM, SIGINT (Ctrl-C), a cancellation or :meth:`close`.
 
-        Then close. In the main thread only: signals come there. They end all consumers that run in
-        this loop; the handlers that were there before are put back then.
+        Then close. Only for the main thread, which gets signals. They end all consumers that run in
+        this loop; then the former handlers are restored.
 
         Args:
-            grace: Seconds that the calls that run then have.
+            grace: Seconds for running calls to finish.
 
         Raises:
             ConfigError: This is not the main thread.
@@ -235,7 +235,7 @@ class PushConsumer(ListeningConsumer):
             await self.close(grace)
 
     async def _start_unless(self, stops: Sequence[asyncio.Future[Any]]) -> bool:
-        """Start, or give up once one of these ends: a server may be silent. False: given up."""
+        """Start, or give up once one of these ends: a server may be silent. False: gave up."""
         start = asyncio.ensure_future(self.start())
         ends: list[asyncio.Future[Any]] = [start, *stops]
         try:
@@ -252,7 +252,7 @@ class PushConsumer(ListeningConsumer):
         return has_started
 
     async def commit(self) -> None:
-        """Tell the brokers what is done, without waiting for the next interval.
+        """Commit what is done, without waiting for the next interval.
 
         Raises:
             CommitError: Some brokers refused or did not answer; it lists their queues.
@@ -264,26 +264,26 @@ class PushConsumer(ListeningConsumer):
         await asyncio.to_thread(self._offset_file.write)
 
     async def close(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109 - as the sync form
-        """Take nothing more, wait for the calls that run, commit, and leave the group.
+        """Take nothing more, wait for running calls, commit, and leave the group.
 
-        Calls that have not returned by then are cancelled, and their messages come again. A second
-        call waits for the first, also for one that was cancelled, which is finished in the
+        Calls that have not returned by then are cancelled, and their messages are delivered again.
+        A second call waits for the first, even if that was cancelled and is finished in the
         background. A listener must not await it: it would wait for itself. In a forked child it
         does nothing: the consumer is the parent's.
 
         Args:
-            timeout: Seconds that the calls that run have.
+            timeout: Seconds for running calls to finish.
 
         Raises:
             CommitError: Some positions could not be committed; it lists the queues. The consumer is
-                closed all the same.
+                closed nevertheless.
 
         Example:
             >>> await consumer.close()  # doctest: +SKIP
         """
         milliseconds("timeout", timeout)
         if asyncio.current_task() in self._tasks:
-            raise ConfigError("a listener cannot await `close`: start it as a task of its own")
+            raise ConfigError("a listener cannot await `close`: start it as a separate task")
         if self._is_closed.is_set():
             await self._await_interrupted()
             return
@@ -305,14 +305,15 @@ class PushConsumer(ListeningConsumer):
             await self._finish_closing()
 
     async def __aenter__(self) -> Self:
-        """Start, and give the consumer itself."""
+        """Start, and return the consumer."""
         await self.start()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Close the consumer.
 
-        After an exception of the block a failed commit is only logged, so that it is raised.
+        After an exception in the block a failed commit is only logged, so that the exception is
+        raised.
         """
         try:
             await self.close()
@@ -348,14 +349,14 @@ class PushConsumer(ListeningConsumer):
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            text = "group %s: an error of the consumer; the messages concerned come again"
+            text = "group %s: an error of the consumer; its messages will be delivered again"
             log_error(text, self._group, error=task.exception())
         self._take()
         if not self._tasks:
             self._idle.set()
 
     async def _handle(self, messages: list[ReceivedMessage], work: _core.Work) -> None:
-        """Call listeners for messages, and say what became of them."""
+        """Call listeners for messages, and report the outcomes."""
         if self._options.order == "queue" and not self._core.holds(work):
             self._finish(work, len(messages), _untouched(messages))
             return
@@ -365,7 +366,7 @@ class PushConsumer(ListeningConsumer):
             self._finish(work, len(messages), _untouched(messages))
             raise
         except BaseException:
-            # Of the consumer, or what ends the loop: their message has been tried.
+            # An error of the consumer, or one that ends the loop: their message has been tried.
             self._finish(work, len(messages), _later(range(len(messages))))
             raise
         try:
@@ -390,7 +391,7 @@ class PushConsumer(ListeningConsumer):
             except BaseException as error:
                 if _is_for_the_loop(error):
                     raise
-                # Of a body, or of the application's decoder.
+                # An error of a body, or of the application's decoder.
                 failed.append((place, *failure_of(self._group, message, error)))
         for topic, arguments in topics.items():
             given = [argument for _, argument in arguments]
@@ -407,7 +408,7 @@ class PushConsumer(ListeningConsumer):
         return sorted(failed)
 
     def _argument(self, message: ReceivedMessage) -> object:
-        """Decode a message; hooks see one that does not fit, as no call has it."""
+        """Decode a message; hooks see one that does not fit, since no call gets it."""
         try:
             return self._calls[message.topic].argument(message)
         except UnfitBody as error:
@@ -445,7 +446,7 @@ class PushConsumer(ListeningConsumer):
             except TimeoutError:
                 break
         if self._tasks:
-            text = "group %s: closed while %d calls ran; their messages come again"
+            text = "group %s: closed while %d calls ran; their messages will be delivered again"
             _log.warning(text, self._group, len(self._tasks))
             left = [*self._tasks]
             for task in left:
@@ -468,7 +469,7 @@ class PushConsumer(ListeningConsumer):
             raise
         finally:
             try:
-                # The thread does all of it, even if this task is cancelled meanwhile.
+                # The thread finishes it even if this task is cancelled meanwhile.
                 await asyncio.to_thread(self._end_thread)
             finally:
                 self._outcomes.close()
@@ -481,7 +482,7 @@ class PushConsumer(ListeningConsumer):
             await asyncio.to_thread(self._control.shut, True)
 
     def _leave_with_loop(self) -> None:
-        """Leave the group when the loop has ended without a close; called in another thread."""
+        """Leave the group after the loop ended without a close; called in another thread."""
         if self._closed or self._loop is None or not self._loop.is_closed():
             return
         self._closed = True
@@ -492,7 +493,7 @@ class PushConsumer(ListeningConsumer):
         self._unlog()
 
     def _stacks(self) -> str:
-        """Tell where the calls of the listeners are; called in another thread."""
+        """Return the stacks of the listeners' calls; called in another thread."""
         texts = []
         for task in [*self._tasks]:
             text = io.StringIO()
@@ -501,7 +502,7 @@ class PushConsumer(ListeningConsumer):
         return "\n".join(texts)
 
     def _consume_directly(self, message: ReceivedMessage) -> tuple[str, str | None]:
-        """Call the listener of a message that an operator has chosen; called in another thread."""
+        """Call the listener for a message that an operator has chosen; called in another thread."""
         if self._loop is None:
             return "raised", "the consumer has not started"
         try:
@@ -524,9 +525,9 @@ class PushConsumer(ListeningConsumer):
 
 
 def _is_for_the_loop(error: BaseException) -> bool:
-    """Whether an exception ends the task or the loop, and does not mean that a call failed."""
+    """Whether an exception ends the task or the loop, rather than mean that a call failed."""
     if isinstance(error, asyncio.CancelledError):
-        # Without a request to cancel this task it comes from something that the listener awaited.
+        # Without a request to cancel this task, it comes from something that the listener awaited.
         task = asyncio.current_task()
         return task is None or task.cancelling() > 0
     return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)

@@ -1,7 +1,7 @@
 """Callbacks when queues of a group come and go, for asyncio.
 
-A callback runs in a task of its own. A poll that is cancelled leaves it running, and the next one
-waits for it.
+A callback runs in a separate task. A cancelled poll leaves it running, and the next poll waits for
+it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["RebalanceCallbacks"]
 
 
 class _Call:
-    """A callback that runs. Tasks that it starts inherit it, and may outlive it."""
+    """A running callback. Tasks that it starts inherit it, and may outlive it."""
 
     def __init__(self, callbacks: RebalanceCallbacks) -> None:
         self.callbacks = callbacks
@@ -40,7 +40,7 @@ class RebalanceCallbacks:
     Args:
         control: The native consumer.
         options: Its options.
-        outcomes: Where the outcomes of its calls come.
+        outcomes: Receives the outcomes of its calls.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class RebalanceCallbacks:
         """Make the calls that are due.
 
         Args:
-            consumer: What callbacks get.
-            deadline: Time of the loop until which a callback is waited for; None: for ever.
+            consumer: Argument of the callbacks.
+            deadline: Time of the loop until which to wait for a callback; None: no limit.
 
         Raises:
             ConfigError: A callback polls.
@@ -69,7 +69,7 @@ class RebalanceCallbacks:
     async def retire(
         self, consumer: object, topic: str | None, *, all_done: bool
     ) -> CommitError | None:
-        """Have the queues of a topic, or all, revoked before they go back."""
+        """Have the queues of a topic, or all queues, revoked before they go back."""
         if topic is None:
             self._events.retire_all()
         else:
@@ -85,7 +85,7 @@ class RebalanceCallbacks:
         return await self._call(consumer, all_done=all_done, deadline=None)
 
     def _is_inside(self) -> bool:
-        """Whether a callback of this consumer asks, itself or through a task that it started."""
+        """Whether the caller is a callback of this consumer, or a task that one started."""
         call = _current.get()
         return call is not None and call.callbacks is self and not call.is_over
 
@@ -107,7 +107,7 @@ class RebalanceCallbacks:
                 self._task = asyncio.create_task(self._call_one(consumer, *event))
             task = self._task
             time = None if deadline is None else deadline - asyncio.get_running_loop().time()
-            # Cancelled, this leaves the task as it is.
+            # A cancellation here does not affect the task.
             await asyncio.wait([task], timeout=None if time is None else max(0.0, time))
             if not task.done():
                 return failure
@@ -134,7 +134,7 @@ class RebalanceCallbacks:
             _current.reset(before)
             ended = self._outcomes.call(self._events.end, kind, places, has_returned)
             try:
-                # Ended with its loop, too, it must not leave its queues behind.
+                # Even if it ended with its loop, it must not leave its queues behind.
                 await asyncio.shield(ended)
             except CommitError as error:
                 failure = error

@@ -1,6 +1,6 @@
 """The signals that end `run`, shared by all consumers of an event loop.
 
-A loop has one handler for each signal. Several consumers that run in one loop must all end by it.
+A loop has one handler per signal, which must end all consumers that run in the loop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Handlers:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.events: set[asyncio.Event] = set()
-        # A loop has no public way to ask for its handler.
+        # A loop has no public way to get its handler.
         of_loop = getattr(loop, "_signal_handlers", {})
         self._before = {
             number: (signal.getsignal(number), of_loop.get(number)) for number in _NUMBERS
@@ -47,7 +47,7 @@ class _Handlers:
             if handle is not None:
                 self._loop.add_signal_handler(number, handle._callback, *handle._args)
             elif function is not None:
-                # None: it was installed by native code, which only that code can do again.
+                # None: native code installed it, and only that code can restore it.
                 signal.signal(number, function)
 
 
@@ -58,13 +58,15 @@ _by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Handlers] = (
 
 @contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """Give an event that SIGTERM and SIGINT set; afterwards put the earlier handlers back.
+    """Yield an event that SIGTERM and SIGINT set; restore the former handlers afterwards.
 
     Raises:
         ConfigError: This is not the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise ConfigError("`run` takes signals, which come to the main thread: use `start` here")
+        raise ConfigError(
+            "`run` handles signals, which only the main thread gets: use `start` here"
+        )
     loop = asyncio.get_running_loop()
     handlers = _by_loop.get(loop)
     if handlers is None:

@@ -1,4 +1,4 @@
-"""The consumer that takes messages for a time, for asyncio."""
+"""The consumer that hides messages for a time, for asyncio."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["SimpleConsumer"]
 
 _LATE_S = 0.02
-"""How often a call whose time is over looks for answers that are on their way."""
+"""How often a call whose time is over checks for answers on their way."""
 
 
 class SimpleConsumer(ConfiguredSimpleConsumer):
-    """Takes messages for a time in one event loop. Arguments: :class:`pyrmq.SimpleConsumer`.
+    """Hides messages for a time, in one event loop. Arguments: :class:`pyrmq.SimpleConsumer`.
 
     Example:
         >>> async def main(address: str) -> None:
@@ -107,7 +107,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
                     log_error(text, self._options.group, topic, error=error)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Receive nothing more of a topic; see :meth:`pyrmq.SimpleConsumer.unsubscribe`.
+        """Receive nothing more from a topic; see :meth:`pyrmq.SimpleConsumer.unsubscribe`.
 
         Example:
             >>> await consumer.unsubscribe("orders")  # doctest: +SKIP
@@ -124,7 +124,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
     ) -> list[PoppedMessage]:
         """Return messages; wait for the first. See :meth:`pyrmq.SimpleConsumer.receive`.
 
-        A call that is cancelled loses nothing: what comes for it is for the next call.
+        A cancelled call loses nothing: the next call gets what arrives for it.
 
         Example:
             >>> await consumer.receive(10, invisible=30.0)  # doctest: +SKIP
@@ -167,7 +167,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         check_acks(settled, is_one, await self._outcomes.call(self._core.ack, settled))
 
     async def change_invisible(self, message: MessageOrReceipt, invisible: float) -> None:
-        """Hide a message for another time; see :meth:`pyrmq.SimpleConsumer.change_invisible`.
+        """Hide a message for a new time; see :meth:`pyrmq.SimpleConsumer.change_invisible`.
 
         Example:
             >>> await consumer.change_invisible(message, 300.0)  # doctest: +SKIP
@@ -184,7 +184,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
             >>> await consumer.close()  # doctest: +SKIP
         """
         if self._closed:
-            # It may be under way: its caller may have been cancelled.
+            # A close may be in progress: its caller may have been cancelled.
             await asyncio.to_thread(self._core.close)
             return
         if self._outcomes.is_inherited():

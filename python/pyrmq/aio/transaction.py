@@ -41,13 +41,13 @@ class TransactionProducer(Producer):
     """A producer whose messages belong to local transactions, for an event loop.
 
     ``check`` runs in the loop in which the producer is entered or first used. Use it as a context
-    manager, so that brokers can ask from the start.
+    manager, so that brokers can check from the start.
 
     Args:
         check: Called in the loop with a message whose outcome the broker does not know; it may be a
             coroutine function. It returns how the local transaction ended. An exception is logged
             and counts as UNKNOWN.
-        group: Producer group, for these producers only: a broker may ask any member how a
+        group: Producer group, for these producers only, since a broker may ask any member how a
             transaction ended.
         topics: Topics whose brokers get a heartbeat at the start, so that they can ask about
             transactions of an earlier process of the group.
@@ -135,13 +135,13 @@ class TransactionProducer(Producer):
         self._callback_queue_of(asyncio.get_running_loop())
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> _core.CallbackQueue:
-        # From now on there is a loop for checks, whichever method was called first.
+        # From now on checks have a loop, whichever method was called first.
         callback_queue = super()._bind(loop)
         self._request_reply.serve_checks(self._hand_to_loop)
         return callback_queue
 
     def _hand_to_loop(self, question: _core.Request) -> None:
-        """Pass a question on to the loop; this runs in the thread that takes questions."""
+        """Pass a check on to the loop; this runs in the thread that receives checks."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._begin_answer, question)

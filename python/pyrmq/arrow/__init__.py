@@ -1,7 +1,7 @@
 """Topics and log files as Arrow tables, and tables as messages, without Spark.
 
-A table is pyarrow's; pandas, polars and duckdb take it and its reader as they are. No Python object
-is made for a row. Needs pyarrow (extra ``arrow``).
+A table is pyarrow's; pandas, polars and duckdb accept it and its reader. No Python object is made
+for a row. Needs pyarrow (extra ``arrow``).
 
 Example:
     >>> import pyarrow as pa

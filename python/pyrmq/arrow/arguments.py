@@ -1,4 +1,4 @@
-"""Arguments that the reads of topics and of log files share."""
+"""Common arguments of the reads of topics and of log files."""
 
 from __future__ import annotations
 

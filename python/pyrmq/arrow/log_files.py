@@ -37,28 +37,29 @@ def read_log(
 ) -> pa.Table:
     """Read the messages of a broker's log files as a table. No broker is needed; one may run.
 
-    The rows are those that a read through the broker would give: without half messages, with
-    batches taken apart and bodies decompressed. Read a topic that was deleted from a Java broker
-    with care: its messages stay in the log.
+    The rows are those of a read through the broker: without half messages, with batches unpacked
+    and bodies decompressed. Read a topic that was deleted from a Java broker with care: its
+    messages stay in the log.
 
     Args:
         directory: a broker's `storePathRootDir` or `storePathCommitLog`, of Apache RocketMQ from
             4.6 on or of pyrmq.
         topic: a topic, or several. None: all but system topics.
-        since: messages stored from then on: a time ago (``"1h"``, ``"30m"``, ``"7d"``), ISO 8601
-            with a zone, a datetime with a zone, or milliseconds since 1970.
-        until: messages stored before then.
+        since: only messages stored since: a time ago (``"1h"``, ``"30m"``, ``"7d"``), ISO 8601 with
+            a zone, a datetime with a zone, or milliseconds since 1970.
+        until: only messages stored before.
         columns: those of docs/spark.md. None: the default ones.
         tags: ``A || B``.
-        limit: the most rows, 0 for all.
-        broker_name: what column ``brokerName`` holds; log files do not name their broker.
-        on_corrupt: where no record can be read: ``fail``, or ``skip`` to the next good record,
-            with a warning in the log ``pyrmq.spark``.
+        limit: maximum number of rows; 0: all.
+        broker_name: value of column ``brokerName``; log files do not name their broker.
+        on_corrupt: if a record cannot be read: ``fail``, or ``skip`` to the next valid record, with
+            a warning in the log ``pyrmq.spark``.
         check_crc: compare bodies with their checksums.
-        progress: show how far a read of more than a second is, if standard error is a terminal.
+        progress: show the progress of a read of more than a second, if standard error is a
+            terminal.
 
     Raises:
-        ConfigError: the directory holds no log, or an argument is not valid.
+        ConfigError: the directory has no log, or an argument is not valid.
         ProtocolError: the log is damaged, or a message cannot be read.
         PermissionError: a file or directory may not be read.
 
@@ -96,7 +97,7 @@ def scan_log(
 ) -> pa.RecordBatchReader:
     """Read log files batch by batch; arguments and errors as `read_log`.
 
-    What is read is fixed when this is called. Records are read as batches are taken.
+    The range is fixed when this is called. Records are read as batches are taken.
 
     Example:
         >>> duckdb.from_arrow(scan_log("/data/store", "orders"))  # doctest: +SKIP
@@ -104,7 +105,7 @@ def scan_log(
     topics = [topic] if isinstance(topic, str) else [*(topic or ())]
     path = str(directory)
     given = {
-        # A bare name is a topic where Spark loads; here it is a directory.
+        # For Spark a bare name is a topic; here it is a directory.
         "path": path if "/" in path else f"./{path}",
         "topic": ",".join(topics),
         "tags": tags,
@@ -116,7 +117,7 @@ def scan_log(
         **moment("endingTimestamp", until),
     }
     if topic is not None and not topics:
-        raise OptionError("topic", "an empty list names no topic; None takes all")
+        raise OptionError("topic", "an empty list names no topic; None reads all")
     options = LogOptions.parse(given, batch=True)
     schema = schema_of(columns)
     pieces, _ = plan(options)

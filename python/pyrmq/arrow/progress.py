@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 __all__ = ["shown"]
 
 _FIRST_S = 1.0
-"""Reads that end sooner show nothing."""
+"""Shorter reads show nothing."""
 _EACH_S = 0.5
 
 
 def shown(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches and show how far the read is, if standard error is a terminal.
+    """Yield batches and show the progress, if standard error is a terminal.
 
     Args:
         batches: the batches.
-        most_rows: rows if every message that is looked at is wanted; filters leave fewer.
+        most_rows: rows if every message passes the filters.
     """
     if not sys.stderr.isatty():
         yield from batches

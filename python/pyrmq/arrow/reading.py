@@ -1,4 +1,4 @@
-"""Topics as tables: all at once, batch by batch, or as messages come."""
+"""Topics as tables: all at once, batch by batch, or as messages arrive."""
 
 from __future__ import annotations
 
@@ -47,18 +47,19 @@ def read(
     Args:
         topic: topic.
         name_server: ``host:port;host:port``; without it NAMESRV_ADDR.
-        since: messages stored from then on: a time ago (``"1h"``, ``"30m"``, ``"7d"``), ISO 8601
-            with a zone, a datetime with a zone, or milliseconds since 1970. None: the earliest.
-        until: messages stored before then. None: those that are there now.
+        since: only messages stored since: a time ago (``"1h"``, ``"30m"``, ``"7d"``), ISO 8601 with
+            a zone, a datetime with a zone, or milliseconds since 1970. None: the earliest.
+        until: only messages stored before. None: those that exist now.
         columns: those of docs/spark.md; only they are fetched into memory. None: the default ones.
         tags: ``A || B``, filtered by the broker.
-        limit: the most rows, 0 for all.
+        limit: maximum number of rows; 0: all.
         timeout: seconds to wait for a broker that does not answer.
-        brokers: names of brokers that must be there. A name server forgets a broker that is down;
-            one that is not named here is then left out, with its messages.
-        progress: show how far a read of more than a second is, if standard error is a terminal.
-        credentials: the user, as of all clients; without it PYRMQ_CREDENTIALS.
-        tls: how to connect, as of all clients; without it the credentials or PYRMQ_TLS decide.
+        brokers: names of brokers that must answer. A name server forgets a broker that is down; if
+            it is not named here, it is left out with its messages.
+        progress: show the progress of a read of more than a second, if standard error is a
+            terminal.
+        credentials: the user, as for all clients; without it PYRMQ_CREDENTIALS.
+        tls: how to connect, as for all clients; without it the credentials or PYRMQ_TLS decide.
 
     Raises:
         TopicNotFound: the topic does not exist.
@@ -102,7 +103,7 @@ def scan(
 ) -> pa.RecordBatchReader:
     """Read a topic batch by batch; arguments and errors as `read`.
 
-    What is read is fixed when this is called. Messages are fetched as batches are taken.
+    The range is fixed when this is called. Messages are fetched as batches are taken.
 
     Example:
         >>> duckdb.sql("select tags, count(*) from orders group by tags")  # doctest: +SKIP
@@ -135,25 +136,25 @@ def follow(
     credentials: Credentials | None = None,
     tls: Tls | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a topic as messages come, without end.
+    """Yield batches of a topic as messages arrive, without end.
 
-    Where it begins is fixed when this is called: messages sent after the call are yielded even if
-    the first batch is taken later.
+    The start is fixed when this is called: messages sent after the call are yielded even if the
+    first batch is taken later.
 
     Args:
         topic: topic.
         name_server: as for `read`.
-        since: as for `read`. None: messages that come from now on.
+        since: as for `read`. None: messages that arrive from now on.
         columns: as for `read`.
         tags: as for `read`.
-        timeout: seconds after which a queue that is shorter than it was counts as lost. A broker
+        timeout: seconds after which a queue that is shorter than before counts as lost. A broker
             may be away for ten minutes.
         credentials: as for `read`.
         tls: as for `read`.
 
     Raises:
         DataLossError: messages were deleted before they were read.
-        BrokerAway: a broker is away for longer.
+        BrokerAway: a broker was away for longer.
 
     Example:
         >>> for batch in follow("orders", columns=["body"]):  # doctest: +SKIP

@@ -39,7 +39,7 @@ def send(
     Columns: ``body`` (text or bytes, required), ``tags``, ``keys`` (text or a list of texts),
     ``properties`` (map of texts), ``shardingKey`` (rows of one key keep their order), ``queueId``,
     and one of ``delay`` (seconds), ``deliverAt``, ``delayLevel``. Categories (dictionaries), string
-    views and integers of any width are taken, too.
+    views and integers of any width are also accepted.
 
     Args:
         table: a pyarrow Table, RecordBatch or RecordBatchReader, or anything with an Arrow stream
@@ -48,15 +48,15 @@ def send(
         name_server: ``host:port;host:port``; without it NAMESRV_ADDR.
         group: producer group.
         timeout: seconds that a message may take to be stored, retries included.
-        credentials: the user, as of all clients; without it PYRMQ_CREDENTIALS.
-        tls: how to connect, as of all clients; without it the credentials or PYRMQ_TLS decide.
+        credentials: the user, as for all clients; without it PYRMQ_CREDENTIALS.
+        tls: how to connect, as for all clients; without it the credentials or PYRMQ_TLS decide.
 
     Returns:
         How many messages were sent.
 
     Raises:
         ConfigError: a column is missing, unknown, or of another type.
-        MessageError: a row is no message; rows before and behind it may have been sent.
+        MessageError: a row cannot be a message; rows before and after it may have been sent.
         RmqError: messages could not be stored; others may be.
 
     Example:
@@ -102,7 +102,7 @@ def _reader(table: Any) -> pa.RecordBatchReader:  # noqa: ANN401 - as `send` tak
 
 
 def _plain(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """Give columns the types that messages are made of: views, categories and wide numbers go."""
+    """Convert columns to the types of messages: no views, categories and wide numbers."""
     schema = pa.schema(
         [pa.field(field.name, _plain_type(field.name, field.type)) for field in reader.schema]
     )
@@ -140,7 +140,7 @@ def _cast(field: pa.Field, array: pa.Array) -> pa.Array:
 
 
 def _type_of(kind: pa.DataType) -> str:
-    """Spell an Arrow type as `check_columns` wants it."""
+    """Return an Arrow type's name for `check_columns`."""
     types = pa.types
     names = [
         (types.is_string, "string"),

@@ -8,11 +8,11 @@ _BRIDGES = ("172.17.", "192.168.65.")
 
 
 def unreachable(address: str, name_servers: str | None) -> str | None:
-    """Why clients elsewhere cannot reach a broker at an address; None if nothing speaks against it.
+    """Why clients elsewhere cannot reach a broker at an address; None if they may.
 
     Args:
         address: What the broker registers, ``host:port``.
-        name_servers: ``host:port;host:port``; those on this machine alone serve its own clients.
+        name_servers: ``host:port;host:port``; if all are on this machine, so are the clients.
 
     Example:
         >>> unreachable("127.0.0.1:10911", "127.0.0.1:9876") is None

@@ -25,7 +25,7 @@ OTHERS = "_others"
 
 
 class Listed:
-    """Chooses the names with series of their own: at most `limit`, the highest counts first.
+    """Chooses the names with their own series: at most `limit`, the highest counts first.
 
     A listed name stays listed while it exists. The sum of the others never shrinks when one of
     them is listed or deleted: a counter that went down would look like a restart.

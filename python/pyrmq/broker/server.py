@@ -1,4 +1,4 @@
-"""The broker's Python side: options, native core, control plane rows."""
+"""The broker's Python side: options, native core, control plane handlers."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
     def reconfigure(self, values: Mapping[str, object]) -> None:
         """Change options of the running broker, as request code 25 does.
 
-        The changes are also written into the property file of `from_file` (`-c` of the command), so
-        they hold after a restart. Without such a file they hold until the broker stops.
+        The changes are also written to the property file of `from_file` (`-c` of the command), so
+        they survive a restart. Without such a file they last until the broker stops.
 
         Args:
             values: option names with their new values; only options that are `live`.
@@ -156,7 +156,7 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         """Wait until a name server knows this broker, so that clients find it.
 
         Args:
-            timeout: the longest wait, in seconds.
+            timeout: maximum wait in seconds.
 
         Raises:
             ServerError: no name server has answered in that time.

@@ -1,4 +1,4 @@
-"""The metrics of a broker as a whole: what it does and holds, its clients, resources and store."""
+"""The metrics of a broker as a whole: its work, clients, resources and store."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _COUNTERS = {
     "pulls_missed": "Pulls that found no messages.",
     "sent_back": "Messages that consumers sent back for a retry.",
     "dead_letters": "Messages that went to a dead-letter topic.",
-    "subscription_conflicts": "Heartbeats of members that subscribe otherwise than their group.",
-    "panics": "Panics of background work, and of requests on threads of their own.",
+    "subscription_conflicts": "Heartbeats of members that subscribe differently than their group.",
+    "panics": "Panics of background work, and of requests on separate threads.",
     "log_writes": "Writes to the commit log; a batch is one.",
     "keys_indexed": "Keys put into the key index.",
     "files_deleted": "Files that retention deleted.",

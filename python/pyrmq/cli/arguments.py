@@ -41,7 +41,7 @@ def add_name_server(to: argparse.ArgumentParser) -> None:
         help="name servers, host:port;host:port "
         f"(default: {NAME_SERVER_VARIABLE}, else {DEFAULT_NAME_SERVER})",
     )
-    to.add_argument("--json", action="store_true", help="one JSON object a line")
+    to.add_argument("--json", action="store_true", help="one JSON object per line")
     add_security(to)
 
 
@@ -76,15 +76,15 @@ class _ToEnvironment(argparse.Action):
 
 
 def add_security(to: argparse.ArgumentParser) -> None:
-    """Add `--credentials`, `--tls` and its like."""
+    """Add `--credentials`, `--tls` and the other security options."""
     variables: tuple[tuple[str, str, str, str | None, str], ...] = (
-        ("--credentials", "PYRMQ_CREDENTIALS", "FILE", None, "file of the user, JSON or TOML"),
-        ("--tls", "PYRMQ_TLS", "", "true", "connect through TLS"),
-        ("--tls-ca", "PYRMQ_TLS_CA", "FILE", None, "authorities that are trusted; implies --tls"),
+        ("--credentials", "PYRMQ_CREDENTIALS", "FILE", None, "credentials file, JSON or TOML"),
+        ("--tls", "PYRMQ_TLS", "", "true", "connect over TLS"),
+        ("--tls-ca", "PYRMQ_TLS_CA", "FILE", None, "trusted authorities; implies --tls"),
         ("--tls-cert", "PYRMQ_TLS_CERT", "FILE", None, "certificate of this client"),
         ("--tls-key", "PYRMQ_TLS_KEY", "FILE", None, "its private key"),
         ("--tls-server-name", "PYRMQ_TLS_SERVER_NAME", "NAME", None, "name in the certificates"),
-        ("--tls-insecure", "PYRMQ_TLS_VERIFY", "", "false", "do not check certificates"),
+        ("--tls-insecure", "PYRMQ_TLS_VERIFY", "", "false", "do not verify certificates"),
     )
     group = to.add_argument_group("security")
     for flag, variable, metavar, const, text in variables:
@@ -103,7 +103,7 @@ def seconds(text: str) -> float:
     """Read a duration in seconds, up to an hour.
 
     Raises:
-        ValueError: It is not a number, not positive, or longer.
+        ValueError: The text is not a positive number, or is above an hour.
 
     Example:
         >>> seconds("1.5")

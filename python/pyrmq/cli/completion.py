@@ -1,7 +1,7 @@
-"""`pyrmq completion SHELL`: prints what lets a shell complete the words of a command.
+"""`pyrmq completion SHELL`: prints a completion script for a shell.
 
-The script is made by shtab of the parsers of all commands, so it knows every option of each. It
-does not run pyrmq when a word is completed.
+shtab makes the script from the parsers of all commands, so it knows every option of each. It does
+not run pyrmq when a word is completed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
-# Commands that servers' commands hand their words to.
+# Subcommands with parsers of their own.
 _NESTED = {"nameserver": ("status",), "broker": ("status", "config", "drain")}
 
 
 class _Stopped(BaseException):
-    """A command came to its arguments."""
+    """Raised when a command starts to parse its arguments."""
 
     def __init__(self, found: ArgumentParser) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ def run(verb: str, words: list[str]) -> int:
     given = _parser(verb).parse_args(words)
     if find_spec("shtab") is None:
         raise ConfigError(
-            "completion needs shtab. Fix: pip install 'pyrmq-rocketmq[completion]'; it is needed "
+            "completion needs shtab. Fix: pip install 'pyrmq-rocketmq[completion]'. It is needed "
             "only to make the script"
         )
     import shtab
@@ -49,7 +49,7 @@ def run(verb: str, words: list[str]) -> int:
 
 
 def whole(verbs: Mapping[str, tuple[str, str]]) -> ArgumentParser:
-    """One parser that has those of all commands.
+    """Return one parser with those of all commands below it.
 
     Args:
         verbs: Module and help of each command.
@@ -74,7 +74,7 @@ def _attach(commands: Any, prog: str, text: str, found: ArgumentParser) -> None:
 
 
 def _parser_of(module: str, verb: str, words: list[str]) -> ArgumentParser:
-    """The parser that a command reads its arguments with, which is the first thing it does."""
+    """Return a command's parser. Parsing arguments is the first thing that a command does."""
 
     def stop(self: ArgumentParser, *_: object, **__: object) -> None:
         raise _Stopped(self)
@@ -87,7 +87,7 @@ def _parser_of(module: str, verb: str, words: list[str]) -> ArgumentParser:
         return stopped.found
     finally:
         ArgumentParser.parse_args = parse  # type: ignore[method-assign]
-    raise AssertionError(f"`pyrmq {verb}` read no arguments")
+    raise AssertionError(f"`pyrmq {verb}` parsed no arguments")
 
 
 def _complete_files(root: ArgumentParser, kinds: Mapping[str, object]) -> None:
@@ -100,6 +100,6 @@ def _complete_files(root: ArgumentParser, kinds: Mapping[str, object]) -> None:
 
 
 def _parser(verb: str) -> ArgumentParser:
-    made = parser(verb, "Print a script that completes the words of pyrmq's commands in a shell.")
+    made = parser(verb, "Print a script with which a shell completes pyrmq's commands and options.")
     made.add_argument("shell", choices=SHELLS, help="the shell")
     return made

@@ -33,7 +33,7 @@ def run(verb: str, words: list[str]) -> int:
         if permissions.token is None:
             print(f"ready: {url} (reads only; --write lets it change things)", flush=True)
             return
-        # The browser keeps what follows the `#` to itself.
+        # Browsers do not send what follows the `#`.
         print(f"ready: {url}#token={permissions.token}", flush=True)
         print(f"token: {permissions.token}", flush=True)
 
@@ -49,7 +49,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="what it listens on; elsewhere than on loopback, reading needs the token, too "
+        help="address to listen on; on any address but loopback, reading needs the token too "
         "(default: 127.0.0.1)",
     )
     made.add_argument(
@@ -65,7 +65,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     made.add_argument(
         "--write",
         action="store_true",
-        help="let the page change things, for those who know the token that is printed at start",
+        help="let the page change things for users who have the token printed at start",
     )
     made.add_argument(
         "--timeout",

@@ -1,6 +1,6 @@
-"""`pyrmq doctor`: find what is wrong with a cluster, from where this machine stands.
+"""`pyrmq doctor`: find what is wrong with a cluster, as seen from this machine.
 
-Exit status 0: nothing is wrong, or only warnings; 1: at least one error. It serves as a probe.
+Exit status 0: no errors, perhaps warnings; 1: at least one error. So it can serve as a probe.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def run(verb: str, words: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     made = parser("doctor", "Find what is wrong with a cluster, with the cause and the fix.")
     add_name_server(made)
-    made.add_argument("--topic", help="also check this topic: is it there, can it be used")
-    made.add_argument("--group", help="also check this consumer group: do its members agree")
+    made.add_argument("--topic", help="also check that this topic exists and can be used")
+    made.add_argument("--group", help="also check that the members of this consumer group agree")
     made.add_argument(
         "--timeout",
         type=seconds,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-# Apache's groups of its own (`MixAll`, `PopAckConstants`).
+# Apache's internal groups (`MixAll`, `PopAckConstants`).
 _OWN = frozenset(
     {
         TOOLS_GROUP,
@@ -152,7 +152,7 @@ def _target(text: str) -> int | Literal["first", "last"] | datetime:
 
 def _mode(admin: Admin, given: argparse.Namespace) -> None:
     if given.mode is None and given.share is not None:
-        raise ConfigError("`--share` is for `pop`: name the mode, too")
+        raise ConfigError("`--share` needs the mode `pop`: name it too")
     if given.mode is not None:
         admin.set_consume_mode(given.group, given.topic, given.mode, share=given.share or 0)
     modes = admin.consume_modes(given.group, given.topic)
@@ -176,20 +176,20 @@ def _delete(admin: Admin, given: argparse.Namespace) -> None:
 def _parser(verb: str) -> argparse.ArgumentParser:
     made = parser(verb, "List, describe, move, switch or delete consumer groups.")
     verbs = made.add_subparsers(required=True, metavar="list|describe|lag|seek|mode|delete")
-    listing = verbs.add_parser("list", help="names of groups", allow_abbrev=False)
+    listing = verbs.add_parser("list", help="list the names of groups", allow_abbrev=False)
     listing.add_argument("--topic", help="only groups that consume this topic")
-    listing.add_argument("--all", action="store_true", help="the system's own groups too")
+    listing.add_argument("--all", action="store_true", help="include the system's groups")
     describe = verbs.add_parser(
-        "describe", help="members, subscriptions and settings of one", allow_abbrev=False
+        "describe", help="show members, subscriptions and settings", allow_abbrev=False
     )
     lag = verbs.add_parser(
-        "lag", help="how far one is behind, in messages and seconds", allow_abbrev=False
+        "lag", help="show how far a group is behind, in messages and seconds", allow_abbrev=False
     )
-    seek = verbs.add_parser("seek", help="move one to other offsets", allow_abbrev=False)
+    seek = verbs.add_parser("seek", help="move a group to other offsets", allow_abbrev=False)
     mode = verbs.add_parser(
-        "mode", help="how push consumers of one get a topic: pop or pull", allow_abbrev=False
+        "mode", help="set how push consumers get a topic: pop or pull", allow_abbrev=False
     )
-    delete = verbs.add_parser("delete", help="delete one with its offsets", allow_abbrev=False)
+    delete = verbs.add_parser("delete", help="delete a group with its offsets", allow_abbrev=False)
     for each in (describe, lag, seek, mode, delete):
         each.add_argument("group", help="consumer group")
     lag.add_argument("--topic", help="only this topic")
@@ -197,7 +197,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         "--max",
         type=natural,
         metavar="N",
-        help="as a probe: exit status 1 with more than N messages behind",
+        help="probe: exit with status 1 if more than N messages behind",
     )
     seek.add_argument("topic", help="topic")
     seek.add_argument(
@@ -205,12 +205,15 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     )
     seek.add_argument("--queue", metavar="BROKER:NUMBER", help="only this queue")
     mode.add_argument("topic", help="topic")
-    mode.add_argument("mode", nargs="?", choices=("pop", "pull"), help="default: show what is set")
+    mode.add_argument("mode", nargs="?", choices=("pop", "pull"), help="default: show the mode")
     mode.add_argument(
-        "--share", type=int, metavar="N", help="other members that pop the queues of each; 0: all"
+        "--share",
+        type=int,
+        metavar="N",
+        help="number of other members that also pop each member's queues; 0: all",
     )
     delete.add_argument(
-        "--keep-offsets", action="store_true", help="keep its offsets for a group of the same name"
+        "--keep-offsets", action="store_true", help="keep its offsets for a new group of this name"
     )
     works = (
         (listing, _list),

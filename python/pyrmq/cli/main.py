@@ -25,14 +25,14 @@ VERBS = {
     "server": ("servers.run", "run a name server and a broker in one process"),
     "secure": ("secure", "init, user, export, import: certificates and users of a secure cluster"),
     "send": ("message.send", "send one message, or one for each line of standard input"),
-    "tail": ("message.tail", "print the messages of a topic as they come"),
+    "tail": ("message.tail", "print the messages of a topic as they arrive"),
     "message": ("message.stored", "show, query or track stored messages"),
     "topic": ("topics", "list, create, describe or delete topics"),
     "group": ("groups", "list, describe, move or delete consumer groups"),
-    "dlq": ("message.dlq", "list dead letters, or give them to their group again"),
+    "dlq": ("message.dlq", "list dead letters, or send them to their group again"),
     "dashboard": ("dashboard", "show a cluster on a page in the browser"),
-    "doctor": ("doctor", "find what is wrong with a cluster, with cause and fix"),
-    "debug": ("debug.bundle", "bundle: one archive for a bug report, without bodies and secrets"),
+    "doctor": ("doctor", "diagnose a cluster: problems, causes and fixes"),
+    "debug": ("debug.bundle", "bundle: one archive for a bug report, without bodies or secrets"),
     "export": (
         "table.transfer",
         "write a topic or log files to a Parquet, Arrow, CSV or JSON lines file",
@@ -40,11 +40,11 @@ VERBS = {
     "import": ("table.transfer", "send the rows of such a file"),
     "pipeline": ("pipeline", "write, check, run and watch a pipeline of one file"),
     "query": ("spark", "run SQL over topics"),
-    "spark": ("spark", "doctor: what every Spark executor can use and reach"),
-    "log": ("log", "look into a store directory: inspect, verify, export, repair"),
+    "spark": ("spark", "doctor: check what every Spark executor can use and reach"),
+    "log": ("log", "store directory: inspect, verify, export, repair"),
     "store": ("store", "snapshot, restore, disk use by topic"),
-    "completion": ("completion", "print a script that completes words in a shell"),
-    "bench": ("bench", "measure sending, draining, or one message there and back"),
+    "completion": ("completion", "print a shell completion script"),
+    "bench": ("bench", "measure sending, consuming, or round trips"),
 }
 
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(verb: str, words: list[str]) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
-        # A body may hold what the terminal's encoding lacks.
+        # A body may have characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         module = import_module(f"pyrmq.cli.{VERBS[verb][0]}")
@@ -91,10 +91,10 @@ def _run(verb: str, words: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of the pipe has ended (`pyrmq tail t | head`): there is nobody to write to.
+        # The reader of the pipe has exited (`pyrmq tail t | head`), so output has no use.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if verb in _CHANGING:
-            return _complain("the reader of the output has ended, so not everything was done")
+            return _complain("the reader of the output closed it early, so not everything was done")
         return 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else WRONG
@@ -134,6 +134,6 @@ def _usage() -> str:
             "",
             *lines,
             "",
-            "`pyrmq COMMAND --help` says more. Name servers: -n host:port, or NAMESRV_ADDR.",
+            "See `pyrmq COMMAND --help`. Name servers: -n host:port, or NAMESRV_ADDR.",
         ]
     )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _GAP = "  "
 _NARROWEST = 8
-# What makes a terminal do something: C0 but the tab, DEL, C1, and marks that turn the direction.
+# Characters that control a terminal: C0 but tab, DEL, C1, and marks of the text's direction.
 _CONTROLS = frozenset(
     {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 )
@@ -61,12 +61,12 @@ def print_json(tree: object) -> None:
 
 
 def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]], *, as_json: bool) -> None:
-    """Print rows: one JSON object a line, or a table no wider than the terminal.
+    """Print rows: one JSON object per line, or a table no wider than the terminal.
 
     Args:
         headers: names of the columns; in JSON they are keys, with `_` for blanks.
         rows: the values.
-        as_json: whether a program reads it.
+        as_json: whether to print JSON lines.
 
     Example:
         >>> print_rows(["topic", "queues"], [["orders", 8]], as_json=False)
@@ -139,6 +139,6 @@ def span(seconds: float) -> str:
 
 
 def clear() -> None:
-    """Clear the terminal, if the output goes to one."""
+    """Clear the terminal if the output is one."""
     if sys.stdout.isatty():
         print("\x1b[H\x1b[2J", end="")

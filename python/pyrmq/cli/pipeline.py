@@ -1,4 +1,4 @@
-"""`pyrmq pipeline`: write, check, run and watch a pipeline that stands in one file.
+"""`pyrmq pipeline`: write, check, run and watch a pipeline that is defined in one file.
 
 Exit status: 0 done, 1 it failed, 2 the file or an argument is wrong.
 """
@@ -43,7 +43,7 @@ def _init(kind: str) -> int:
     from pyrmq.pipeline.templates import TEMPLATES
 
     if kind not in TEMPLATES:
-        raise ConfigError(f"`{kind}`: one of {', '.join(TEMPLATES)} is wanted")
+        raise ConfigError(f"`{kind}`: expected one of {', '.join(TEMPLATES)}")
     print(TEMPLATES[kind], end="")
     return 0
 
@@ -81,7 +81,9 @@ def _run(pipeline: Pipeline, given: argparse.Namespace) -> int:
     spark = _session(pipeline, given.master)
     from pyrmq.pipeline import run as run_pipeline
 
-    report = run_pipeline(spark, pipeline, every=given.every, on_batch=_teller(as_json=given.json))
+    report = run_pipeline(
+        spark, pipeline, every=given.every, on_batch=_batch_printer(as_json=given.json)
+    )
     if given.json:
         values = {key: value for key, value in report.as_json().items() if key != "batches"}
         print(json.dumps(values))
@@ -92,16 +94,16 @@ def _run(pipeline: Pipeline, given: argparse.Namespace) -> int:
     return 1 if report.error else 0
 
 
-def _teller(*, as_json: bool) -> Callable[[BatchFigures], None]:
-    """Show each batch: a line, on a terminal always the same one."""
+def _batch_printer(*, as_json: bool) -> Callable[[BatchFigures], None]:
+    """Return a printer of batches, one line each; on a terminal each line replaces the last."""
     is_terminal = sys.stderr.isatty() and not as_json
 
-    def tell(figures: BatchFigures) -> None:
+    def print_batch(figures: BatchFigures) -> None:
         text = json.dumps(figures.as_json()) if as_json else str(figures)
         begin, end = ("\r\x1b[K", "") if is_terminal else ("", "\n")
         print(f"{begin}{text}", end=end, file=sys.stdout if as_json else sys.stderr, flush=True)
 
-    return tell
+    return print_batch
 
 
 def _session(pipeline: Pipeline, master: str | None) -> SparkSession:
@@ -114,26 +116,30 @@ def _session(pipeline: Pipeline, master: str | None) -> SparkSession:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = parser("pipeline", "Write, check, run and watch a pipeline that stands in one file.")
+    made = parser("pipeline", "Write, check, run and watch a pipeline that is defined in one file.")
     actions = made.add_subparsers(dest="action", required=True, metavar="ACTION")
-    init = actions.add_parser("init", help="print a file to begin with")
+    init = actions.add_parser("init", help="print a file to start from")
     init.add_argument(
         "file",
         metavar="KIND",
         help="lake, trace, replay, backfill, mirror, quality or dedupe",
     )
-    check = actions.add_parser("check", help="plan it and read a row; nothing is written")
-    run_ = actions.add_parser("run", help="run it over what is there, or again and again")
-    status = actions.add_parser("status", help="compare its checkpoint with the brokers; no Spark")
+    check = actions.add_parser("check", help="plan it and read one row; nothing is written")
+    run_ = actions.add_parser(
+        "run", help="run it once over the messages that exist, or continuously"
+    )
+    status = actions.add_parser(
+        "status", help="compare its checkpoint with the brokers, without Spark"
+    )
     for action in (check, run_, status):
         action.add_argument("file", metavar="FILE.toml", help="the pipeline")
     for action in (check, run_):
-        action.add_argument("--master", help="Spark's master, instead of the file's")
+        action.add_argument("--master", help="Spark master (default: the file's)")
     for action in (run_, status):
-        action.add_argument("--json", action="store_true", help="one JSON object a line")
+        action.add_argument("--json", action="store_true", help="one JSON object per line")
     when = run_.add_mutually_exclusive_group()
     when.add_argument(
-        "--once", action="store_true", help="end when what is there is done (the default)"
+        "--once", action="store_true", help="end after the messages that exist (the default)"
     )
-    when.add_argument("--every", metavar="10s", help="run without end, a batch so often")
+    when.add_argument("--every", metavar="10s", help="run continuously, a batch per interval")
     return made

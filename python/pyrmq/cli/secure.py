@@ -1,4 +1,4 @@
-"""`pyrmq secure`: what a secure cluster needs, users with ready-made rights, users of a broker."""
+"""`pyrmq secure`: files for a secure cluster, users with ready-made rights, users of a broker."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _export(given: argparse.Namespace) -> int:
 
     file = Path(given.file)
     if file.exists() and not given.overwrite:
-        raise ConfigError(f"`{file}` exists: name another file, or say --overwrite")
+        raise ConfigError(f"`{file}` exists: name another file, or use --overwrite")
     with Client() as client:
         users = _asked(client, given.broker, RequestCode.AUTH_LIST_USER, {"filter": ""})
         filters = {"subjectFilter": "", "resourceFilter": ""}
@@ -67,7 +67,7 @@ def _export(given: argparse.Namespace) -> int:
             f"{given.broker} does not show the password of {', '.join(hidden)}: ask as a super "
             "user; Apache's brokers show none, so give them in the file of --passwords"
         )
-    # What this broker keeps besides is not for a file.
+    # The file does not contain this broker's other fields.
     users = [{key: user[key] for key in _USER if user.get(key)} for user in users]
     acls = [acl for acl in acls if acl.get("policies")]
     text = json.dumps({"users": users, "acls": acls}, indent=2) + "\n"
@@ -86,7 +86,9 @@ def _passwords(path: str | None) -> dict[str, str]:
         # The error itself would quote a part of the file.
         found = None
     if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
-        raise ConfigError(f'`{path}` is no JSON object as {{"alice": "her password"}}') from None
+        raise ConfigError(
+            f'`{path}` is not a JSON object such as {{"alice": "her password"}}'
+        ) from None
     return found
 
 
@@ -94,7 +96,7 @@ def _asked(client: Client, broker: str, code: int, fields: dict[str, str]) -> li
     body = client.ask(broker, code, fields, timeout=_TIMEOUT).body
     found = (json.loads(body) if body else None) or []
     if not isinstance(found, list):
-        raise ProtocolError(f"{broker} answered request {code} with something else than a list")
+        raise ProtocolError(f"{broker} answered request {code} with something other than a list")
     return found
 
 
@@ -107,7 +109,7 @@ def _import(given: argparse.Namespace) -> int:
     acls = known.get("acls") or []
     asking = Credentials.from_environment()
     own = None if asking is None else asking.access_key
-    # With a new password, the user that asks could do nothing after it: it comes last.
+    # The requesting user comes last: after its own new password it could change nothing else.
     last = [user for user in known["users"] if user["username"] == own]
     with Client() as client:
         for user in known["users"]:
@@ -118,7 +120,9 @@ def _import(given: argparse.Namespace) -> int:
             client.ask(given.broker, RequestCode.AUTH_CREATE_ACL, fields, body, timeout=_TIMEOUT)
         for user in last:
             _put_user(client, given.broker, user)
-    print(f"{given.broker} has the {len(known['users'])} users of {given.file}; others stay")
+    print(
+        f"{given.broker} has the {len(known['users'])} users of {given.file}; others are unchanged"
+    )
     return 0
 
 
@@ -132,26 +136,26 @@ def _put_user(client: Client, broker: str, user: dict[str, Any]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = parser("secure", "Make what a secure cluster needs; add, export and import its users.")
+    made = parser(
+        "secure", "Create the files of a secure cluster; add, export and import its users."
+    )
     verbs = made.add_subparsers(dest="what", metavar="COMMAND", required=True)
     init = verbs.add_parser(
         "init",
-        help="make an authority, a certificate for the servers, and the first users",
-        description="Make a directory with an authority, a certificate for the servers, and the "
+        help="create an authority, a server certificate, and the first users",
+        description="Create a directory with an authority, a certificate for the servers, and the "
         "users `admin` (may do everything), `app` (may send and consume) and `server`, with "
-        "secrets that are made at random.",
+        "random secrets.",
         allow_abbrev=False,
     )
-    init.add_argument(
-        "directory", metavar="DIR", help="a directory that does not exist or is empty"
-    )
+    init.add_argument("directory", metavar="DIR", help="directory that does not exist or is empty")
     init.add_argument(
         "--host",
         action="append",
         default=[],
         metavar="HOST",
-        help="a name or address by which clients reach the servers, besides "
-        f"{', '.join(HOSTS)}; may be repeated",
+        help="name or address by which clients reach the servers, besides "
+        f"{', '.join(HOSTS)}; repeatable",
     )
     init.add_argument(
         "--days",
@@ -171,11 +175,13 @@ def _add_user_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
         "user",
         help="add a user with ready-made rights, and write its credentials file",
         description="Add a user to the directory. A producer sends to topics; a consumer reads "
-        "topics in groups; an operator makes, changes and deletes everything but super users; "
-        "read-only looks at everything. Running servers know the user within a second.",
+        "topics in groups; an operator creates, changes and deletes everything but super users; "
+        "read-only can see everything. Running servers pick up the user within a second.",
         allow_abbrev=False,
     )
-    user.add_argument("directory", metavar="DIR", help="what `pyrmq secure init` has made")
+    user.add_argument(
+        "directory", metavar="DIR", help="the directory that `pyrmq secure init` made"
+    )
     user.add_argument("name", metavar="NAME", help="the user; its file is NAME.toml")
     user.add_argument("--role", choices=ROLES, required=True, help="what it may do")
     for flag, what in (("--topic", "topic"), ("--group", "group")):
@@ -184,7 +190,7 @@ def _add_user_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
             action="append",
             default=[],
             metavar=what.upper(),
-            help=f"a {what}, or the beginning of names as 'shop-*'; may be repeated",
+            help=f"a {what}, or a prefix such as 'shop-*'; repeatable",
         )
     user.set_defaults(does=_user)
 
@@ -196,19 +202,21 @@ def _add_transfer_parsers(verbs: argparse._SubParsersAction[argparse.ArgumentPar
         allow_abbrev=False,
     )
     export.add_argument("broker", metavar="BROKER", help="host:port")
-    export.add_argument("file", metavar="FILE", help="file as authConfigPath names one, mode 0600")
+    export.add_argument(
+        "file", metavar="FILE", help="file in the format of authConfigPath, mode 0600"
+    )
     export.add_argument(
         "--passwords",
         metavar="FILE",
-        help="JSON object of the passwords that the broker does not show, mode 0600",
+        help="JSON object of passwords that the broker does not show, mode 0600",
     )
-    export.add_argument("--overwrite", action="store_true", help="replace a file that exists")
+    export.add_argument("--overwrite", action="store_true", help="replace an existing file")
     export.set_defaults(does=_export)
     importing = verbs.add_parser(
         "import",
-        help="make and change users and policies of a running broker, ours or Apache's",
-        description="Give a broker the users and policies of a file. Those that it has besides "
-        "stay, and so do entries for other resources. A previousPassword is not sent.",
+        help="create and change users and policies of a running broker, ours or Apache's",
+        description="Give a broker the users and policies of a file. Its other users "
+        "stay, and so do entries for other resources. previousPassword is not sent.",
         allow_abbrev=False,
     )
     importing.add_argument("file", metavar="FILE", help="file of users and policies, mode 0600")

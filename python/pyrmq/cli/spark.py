@@ -41,7 +41,7 @@ def _session(given: argparse.Namespace) -> SparkSession:
 def _pair(text: str) -> tuple[str, str]:
     name, found, value = text.partition("=")
     if not found or not name:
-        raise ConfigError(f"`--conf {text}`: NAME=VALUE is wanted")
+        raise ConfigError(f"`--conf {text}`: expected NAME=VALUE")
     return name, value
 
 
@@ -50,7 +50,7 @@ def _query(given: argparse.Namespace) -> int:
 
     options = {"nameServer": given.name_server}
     if given.directory is not None:
-        # A path without a slash would be a topic.
+        # A path without a slash would be taken for a topic.
         options = {"path": str(Path(given.directory).absolute())}
     for option, text in (("startingTimestamp", given.since), ("endingTimestamp", given.until)):
         if text is not None:
@@ -100,7 +100,7 @@ def _doctor(given: argparse.Namespace) -> int:
             continue
         print(f"{report.role} on {report.host}: {report.python}")
         versions = [f"{name} {text}" for name, text in report.versions.items() if text]
-        print(f"  {', '.join(versions) or 'none of the packages is there'}")
+        print(f"  {', '.join(versions) or 'none of the packages is installed'}")
         for address, outcome in report.reached.items():
             text = outcome if isinstance(outcome, str) else f"reached in {outcome} ms"
             print(f"  {address}: {text}")
@@ -116,18 +116,18 @@ def _doctor(given: argparse.Namespace) -> int:
 
 def _add_spark(to: argparse.ArgumentParser) -> None:
     add_name_server(to)
-    to.add_argument("--master", default="local[*]", help="Spark's master (default: local[*])")
+    to.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
     to.add_argument(
         "--conf",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of Spark's; may be given several times",
+        help="a Spark setting; repeatable",
     )
 
 
 def _query_parser() -> argparse.ArgumentParser:
-    made = parser("query", "Run SQL over topics, with a Spark of its own (extra spark-local).")
+    made = parser("query", "Run SQL over topics with a local Spark (extra spark-local).")
     made.add_argument("sql", metavar="SQL", help="topics are tables: SELECT * FROM orders")
     made.add_argument(
         "directory",
@@ -135,8 +135,8 @@ def _query_parser() -> argparse.ArgumentParser:
         nargs="?",
         help="a broker's store directory, or its commit log: read it instead of a cluster",
     )
-    made.add_argument("--since", help="messages stored since then: 1h, 30m, 7d, or an ISO time")
-    made.add_argument("--until", help="messages stored before then")
+    made.add_argument("--since", help="only messages stored since: 1h, 30m, 7d, or an ISO time")
+    made.add_argument("--until", help="only messages stored before")
     made.add_argument(
         "--limit", type=int, default=_SHOWN, help=f"rows to show, 0 for all (default: {_SHOWN})"
     )
@@ -146,7 +146,7 @@ def _query_parser() -> argparse.ArgumentParser:
 
 def _spark_parser() -> argparse.ArgumentParser:
     made = parser("spark", "Check a Spark: packages, servers and clock of every executor.")
-    made.add_argument("what", choices=["doctor"], help="doctor: ask every executor")
+    made.add_argument("what", choices=["doctor"], help="doctor: check every executor")
     made.add_argument(
         "--timeout", type=seconds, default=3.0, metavar="SECONDS", help="for each connection"
     )

@@ -13,10 +13,10 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 def moment(text: str) -> datetime:
     """A point in time: an age such as `90s`, `10m`, `2h` or `1d`, or an ISO time.
 
-    A time without a zone is in the user's.
+    A time without a zone is in the user's zone.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text is neither.
     """
     age = re.fullmatch(r"(\d+)([smhd])", text)
     if age:
@@ -28,12 +28,12 @@ def moment(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except ValueError as error:
         raise ConfigError(
-            f"`{text}` is no time: write an age (90s, 10m, 2h, 1d) or 2026-11-23T14:05:00"
+            f"`{text}` is not a time: write an age (90s, 10m, 2h, 1d) or 2026-11-23T14:05:00"
         ) from error
 
 
 def shown(milliseconds: int) -> str | None:
-    """A time in the user's zone; None for none; the number where the calendar has no such time.
+    """A time in the user's zone; None for 0; the number itself if the calendar has no such time.
 
     Example:
         >>> shown(0) is None

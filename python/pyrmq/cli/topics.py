@@ -120,19 +120,19 @@ def _time(milliseconds: int) -> str | None:
 def _parser(verb: str) -> argparse.ArgumentParser:
     made = parser(verb, "List, create, describe or delete topics.")
     verbs = made.add_subparsers(required=True, metavar="list|create|describe|delete")
-    listing = verbs.add_parser("list", help="topics with their queues", allow_abbrev=False)
-    listing.add_argument("--all", action="store_true", help="the system's own topics too")
-    listing.add_argument("--names", action="store_true", help="names only, one request for all")
-    create = verbs.add_parser("create", help="create or change one", allow_abbrev=False)
+    listing = verbs.add_parser("list", help="list topics with their queues", allow_abbrev=False)
+    listing.add_argument("--all", action="store_true", help="include the system's topics")
+    listing.add_argument("--names", action="store_true", help="names only, in one request")
+    create = verbs.add_parser("create", help="create or change a topic", allow_abbrev=False)
     create.add_argument("topic", help="topic")
     create.add_argument(
         "--queues", type=int, default=8, metavar="N", help="queues on each broker (default: 8)"
     )
     describe = verbs.add_parser(
-        "describe", help="the range of each of its queues", allow_abbrev=False
+        "describe", help="show the offset range of each queue", allow_abbrev=False
     )
     describe.add_argument("topic", help="topic")
-    delete = verbs.add_parser("delete", help="delete one with its messages", allow_abbrev=False)
+    delete = verbs.add_parser("delete", help="delete a topic with its messages", allow_abbrev=False)
     delete.add_argument("topic", help="topic")
     for each in (create, delete):
         each.add_argument("--cluster", metavar="NAME", help="only in this cluster")

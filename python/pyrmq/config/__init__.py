@@ -1,4 +1,4 @@
-"""Options of the two servers: one frozen, keyword-only data class a role.
+"""Options of the two servers: one frozen, keyword-only data class per role.
 
 Names are Apache's in snake_case, one to one (`flushDiskType` is `flush_disk_type`), so
 `broker.conf` loads unchanged. `_core` holds the same options in Rust, and a test compares the two.

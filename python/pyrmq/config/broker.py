@@ -28,12 +28,12 @@ class BrokerOptions(WatchedOptions):
 
     role: ClassVar[str] = "broker"
 
-    broker_cluster_name: str = option(
-        default="DefaultCluster", text="cluster that the broker belongs to"
+    broker_cluster_name: str = option(default="DefaultCluster", text="cluster of the broker")
+    broker_name: str = option(
+        default="DEFAULT_BROKER", text="name that a master and its slaves share"
     )
-    broker_name: str = option(default="DEFAULT_BROKER", text="name that master and slaves share")
     broker_id: int = option(
-        default=0, text="0, the master; slaves are not supported", maximum=LONG_MAX
+        default=0, text="0 for a master; slaves are not supported", maximum=LONG_MAX
     )
     broker_ip1: str | None = option(
         default=None,
@@ -43,14 +43,15 @@ class BrokerOptions(WatchedOptions):
     advertised_addresses: str = option(
         default="",
         text="addresses for clients of other networks: `outside=203.0.113.7:30911`, several "
-        "separated by `;`; `addressSetListeners` of a name server says who gets them (pyrmq only)",
+        "separated by `;`; `addressSetListeners` of a name server decides who gets them "
+        "(pyrmq only)",
     )
     bind_address: str | None = option(
         default=None, text="address to listen on; empty: every address"
     )
     listen_port: int = option(
         default=10911,
-        text="main port, the fast port is two below; 0 picks a free pair",
+        text="main port; the fast port is two below; 0 picks a free pair",
         maximum=PORT_MAX,
     )
     ha_listen_port: int = option(
@@ -69,12 +70,12 @@ class BrokerOptions(WatchedOptions):
     )
     auto_create_topic_enable: bool = option(
         default=True,
-        text="a send to an unknown topic creates it from a template with the inherit bit",
+        text="a send to an unknown topic creates it from a template that has the inherit bit",
         live=True,
     )
     auto_create_topic_limit: int = option(
         default=20_000,
-        text="number of topics at which sends create no more; administrators can (pyrmq only)",
+        text="number of topics from which sends create no more; administrators can (pyrmq only)",
         unit="topics",
         minimum=0,
         maximum=10_000_000,
@@ -82,15 +83,16 @@ class BrokerOptions(WatchedOptions):
     )
     max_topics_per_user: int = option(
         default=0,
-        text="topics that one user may have made; users who may change the cluster's settings "
-        "have no limit, nor has anybody while users are not checked; 0: no limit (pyrmq only)",
+        text="topics that one user may create; users who may change the cluster's settings have no "
+        "limit; without authentication nobody has one; 0: no limit (pyrmq only)",
         unit="topics",
         maximum=10_000_000,
         live=True,
     )
     auto_create_group_limit: int = option(
         default=10_000,
-        text="number of groups at which consumers create no more; administrators can (pyrmq only)",
+        text="number of groups from which consumers create no more; administrators can "
+        "(pyrmq only)",
         unit="groups",
         minimum=0,
         maximum=10_000_000,
@@ -130,7 +132,7 @@ class BrokerOptions(WatchedOptions):
     )
     auto_create_subscription_group: bool = option(
         default=True,
-        text="an unknown consumer group is created at its first use",
+        text="an unknown consumer group is created on first use",
         live=True,
     )
     cluster_topic_enable: bool = option(
@@ -176,7 +178,7 @@ class BrokerOptions(WatchedOptions):
     )
     notify_consumer_ids_changed_enable: bool = option(
         default=True,
-        text="members of a consumer group are notified when another joins or leaves",
+        text="members of a consumer group are notified when another member joins or leaves",
         live=True,
     )
     reject_pull_consumer_enable: bool = option(
@@ -199,7 +201,7 @@ class BrokerOptions(WatchedOptions):
     )
     transaction_time_out: int = option(
         default=6000,
-        text="age at which the broker first asks about a transaction",
+        text="age at which the broker first checks a transaction",
         unit="ms",
         minimum=1,
         maximum=86_400_000,
@@ -304,7 +306,8 @@ class BrokerOptions(WatchedOptions):
     )
     timer_congest_num_each_slot: int = option(
         default=INT_MAX,
-        text="timer messages of one step at which some sends are refused; at twice as many, all",
+        text="timer messages of one step from which some sends are refused; at twice as many, "
+        "all are",
         unit="messages",
         minimum=1,
     )
@@ -329,7 +332,7 @@ class BrokerOptions(WatchedOptions):
     )
     allow_recall_when_broker_not_writeable: bool = option(
         default=True,
-        text="timer messages can be recalled while the broker is not writable, too",
+        text="timer messages can be recalled also while the broker is not writable",
         live=True,
     )
     max_message_size: int = option(
@@ -381,7 +384,7 @@ class BrokerOptions(WatchedOptions):
     )
     pop_from_retry_probability: int = option(
         default=20,
-        text="pops of a hundred that read the retry topic first; the others read it last",
+        text="percentage of pops that read the retry topic first; the others read it last",
         unit="percent",
         maximum=100,
     )
@@ -401,8 +404,8 @@ class BrokerOptions(WatchedOptions):
     )
     default_pop_share_queue_num: int = option(
         default=-1,
-        text="with POP as the default: other clients that pop a client's queues; -1: all clients "
-        "pop all queues",
+        text="with POP as the default: number of other clients that also pop a client's queues; "
+        "-1: all clients pop all queues",
         unit="clients",
         minimum=-1,
         maximum=1_000_000,
@@ -536,7 +539,7 @@ class BrokerOptions(WatchedOptions):
     )
     hot_log_bytes: int = option(
         default=2**30,
-        text="how much of the log stays in the page cache, at most an eighth of the memory; 0: the "
+        text="bytes of the log to keep in the page cache, at most an eighth of the memory; 0: the "
         "system decides (pyrmq only)",
         unit="bytes",
         maximum=2**63 - 1,
@@ -552,7 +555,7 @@ class BrokerOptions(WatchedOptions):
     )
     clean_resource_interval: int = option(
         default=10_000,
-        text="how often the store looks for segments to delete",
+        text="how often the store checks for segments to delete",
         unit="ms",
         minimum=10,
         maximum=86_400_000,

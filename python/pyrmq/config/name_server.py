@@ -9,7 +9,7 @@ from pyrmq.config.protection import ProtectionOptions
 
 NAME_SERVER_PORT = 9876
 NAME_SERVER_STATUS = 30_001
-"""Request code by which `pyrmq nameserver status` asks; Apache uses none near it."""
+"""Request code of `pyrmq nameserver status`; Apache uses none near it."""
 
 
 class NameServerOptions(ProtectionOptions):
@@ -24,9 +24,9 @@ class NameServerOptions(ProtectionOptions):
     role: ClassVar[str] = "name server"
 
     listen_port: int = option(
-        default=NAME_SERVER_PORT, text="the port it listens on, 0 for a free one", maximum=PORT_MAX
+        default=NAME_SERVER_PORT, text="port to listen on; 0: a free one", maximum=PORT_MAX
     )
-    bind_address: str = option(default="0.0.0.0", text="the address it listens on")  # noqa: S104 - Apache's default
+    bind_address: str = option(default="0.0.0.0", text="address to listen on")  # noqa: S104 - Apache's default
     address_set_listeners: str = option(
         default="",
         text="further ports, each for the clients of one of the brokers' address sets: "
@@ -53,7 +53,7 @@ class NameServerOptions(ProtectionOptions):
     )
     default_thread_pool_queue_capacity: int = option(
         default=10_000,
-        text="requests for Python rows that may wait at once",
+        text="requests for Python handlers that may wait at once",
         unit="requests",
         minimum=1,
         maximum=LONG_MAX,
@@ -98,7 +98,7 @@ class NameServerOptions(ProtectionOptions):
         maximum=LONG_MAX,
     )
     support_acting_master: bool = option(
-        default=False, text="whether a slave stands in for a master that is away", live=True
+        default=False, text="whether a slave stands in for a missing master", live=True
     )
     notify_min_broker_id_changed: bool = option(
         default=False,
@@ -107,7 +107,7 @@ class NameServerOptions(ProtectionOptions):
     )
     delete_topic_with_broker_registration: bool = option(
         default=False,
-        text="whether topics that are missing in a broker's registration are removed from it",
+        text="whether topics missing from a broker's registration are removed from it",
         live=True,
     )
     max_topics_per_broker: int = option(
@@ -120,7 +120,7 @@ class NameServerOptions(ProtectionOptions):
     )
     max_topics: int = option(
         default=4_000_000,
-        text="maximum topics of all broker names, each counted once for each name that has it; "
+        text="maximum topics of all broker names, a topic counting once per name that has it; "
         "a registration beyond that is refused",
         unit="topics",
         minimum=1,
@@ -129,7 +129,7 @@ class NameServerOptions(ProtectionOptions):
     )
     max_brokers: int = option(
         default=10_000,
-        text="maximum number of broker names; the registration of another one is refused",
+        text="maximum number of broker names; registrations of further names are refused",
         unit="names",
         minimum=1,
         maximum=LONG_MAX,

@@ -151,8 +151,8 @@ class Options:
         """Make options from texts by Apache's property names; unknown keys are ignored.
 
         Args:
-            properties: texts by Apache's property name. An empty text leaves what is found at start
-            to be found.
+            properties: texts by Apache's property name. An empty text leaves an option that is
+                determined at start unset.
 
         Raises:
             ConfigError: a value is of the wrong type or out of its range.
@@ -194,7 +194,7 @@ class Options:
                 continue
             if variable not in known:
                 raise ConfigError(
-                    f"`{variable}` is no option of the {cls.role}{_near(variable, known)}"
+                    f"`{variable}` is not an option of the {cls.role}{_near(variable, known)}"
                 )
             item = known[variable]
             _checked(item, _parsed(item, text, variable), variable)
@@ -237,12 +237,12 @@ def check_names(role: type[Options], names: Iterable[str]) -> None:
         >>> check_names(NameServerOptions, ["listen_prot"])  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        pyrmq.errors.ConfigError: `listen_prot` is no option of the name server: did you mean...
+        pyrmq.errors.ConfigError: `listen_prot` is not an option of the name server: did you mean...
     """
     known = [item.name for item in role.fields]
     for name in names:
         if name not in known:
-            raise ConfigError(f"`{name}` is no option of the {role.role}{_near(name, known)}")
+            raise ConfigError(f"`{name}` is not an option of the {role.role}{_near(name, known)}")
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Options of both servers that say whom they serve, and how much; Apache has none of them."""
+"""Options of both servers that limit whom they serve and how much; Apache has none of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyrmq.config.tls import TLS_KEYS, TlsOptions
 
 
 class ProtectionOptions(TlsOptions):
-    """Options of load balancers, limits and administration, besides those of TLS."""
+    """Options for load balancers, limits and administration; those of TLS are elsewhere."""
 
     proxy_protocol_sources: str = option(
         default="",
@@ -21,38 +21,39 @@ class ProtectionOptions(TlsOptions):
     )
     max_requests_per_address: int = option(
         default=0,
-        text="requests that one client address may send in a second; 0: no limit (pyrmq only)",
+        text="requests that one client address may send per second; 0: no limit (pyrmq only)",
         unit="requests",
         maximum=1_000_000_000,
     )
     max_bytes_per_address: int = option(
         default=0,
-        text="bytes that one client address may send and get in a second; 0: no limit (pyrmq only)",
+        text="bytes that one client address may send and receive per second; 0: no limit "
+        "(pyrmq only)",
         unit="bytes",
         maximum=LONG_MAX,
     )
     max_requests_per_user: int = option(
         default=0,
-        text="requests that one user may send in a second; 0: no limit (pyrmq only)",
+        text="requests that one user may send per second; 0: no limit (pyrmq only)",
         unit="requests",
         maximum=1_000_000_000,
     )
     max_bytes_per_user: int = option(
         default=0,
-        text="bytes that one user may send and get in a second; 0: no limit (pyrmq only)",
+        text="bytes that one user may send and receive per second; 0: no limit (pyrmq only)",
         unit="bytes",
         maximum=LONG_MAX,
     )
     failed_login_max_delay: int = option(
         default=5000,
-        text="longest wait before a failed login is answered; waits begin at the fourth failure of "
+        text="maximum delay of the answer to a failed login; delays begin at the fourth failure of "
         "an address; 0: none (pyrmq only)",
         unit="ms",
         maximum=60_000,
     )
     admin_listen_port: int = option(
         default=0,
-        text="port that alone serves requests of administrators; 0: every port does (pyrmq only)",
+        text="the only port that serves administrators' requests; 0: every port does (pyrmq only)",
         maximum=PORT_MAX,
     )
     admin_bind_address: str = option(

@@ -1,4 +1,4 @@
-"""Options of what a broker tells of itself: metrics and logs. Apache has none of them."""
+"""Options of a broker's metrics and logs. Apache has none of them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class WatchedOptions(ProtectionOptions):
     )
     metrics_top: int = option(
         default=250,
-        text="topics, and groups on topics, that /metrics lists by name; it adds up the others "
+        text="topics, and groups on topics, that /metrics lists by name; it sums up the others "
         "(pyrmq only)",
         maximum=100_000,
         live=True,
     )
     log_level: str | None = option(
         default=None,
-        text="lowest level that the logger `pyrmq` of the process writes; default: the one of "
+        text="lowest level that the logger `pyrmq` of the process writes; default: that of "
         "`--log-level` or the application (pyrmq only)",
         choices=("debug", "info", "warning", "error"),
         live=True,

@@ -1,4 +1,4 @@
-"""Consumers: polled, calling a function for each message, and taking messages for a time."""
+"""Consumers: polled ones, ones with listeners, and ones that hide messages for a time."""
 
 from pyrmq._client.hooks.consume import ConsumeHook, ConsumeOutcome, Consuming
 from pyrmq.consumer.outcome import ConsumeResult, DeadLetter, ReconsumeLater

@@ -1,4 +1,4 @@
-"""One call of a listener: its argument, and what its outcome means for the message."""
+"""One call of a listener: its argument, and what the result means for the message."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ __all__ = [
 _log = logging.getLogger("pyrmq.consumer")
 
 _counting = threading.Lock()
-"""Held to count; a body that does not fit is no matter of speed."""
+"""Held to count; bodies that do not fit are rare enough for a lock."""
 
 Failed = list[tuple[int, str, int]]
-"""Messages that were not handled: index in the batch, and what becomes of each."""
+"""Messages that were not handled: index in the batch, and the outcome of each."""
 
 
 @dataclass(eq=False)
@@ -74,7 +74,7 @@ class Call:
 
 
 class UnfitBody(DeadLetter):
-    """A body does not fit the annotation of the listener: no call is made."""
+    """A body does not fit the annotation of the listener, so no call is made."""
 
 
 def raising(error: BaseException) -> Callable[[], Any]:
@@ -87,21 +87,21 @@ def raising(error: BaseException) -> Callable[[], Any]:
 
 
 def log_error(text: str, *arguments: object, error: BaseException | None = None) -> None:
-    """Log for the application. A handler of its that raises must not end who calls listeners."""
+    """Log for the application; its log handlers must not end the thread that calls listeners."""
     try:
         _log.error(text, *arguments, exc_info=error)
-    except Exception:  # noqa: BLE001 - it goes where `logging` itself tells of its handlers' errors
+    except Exception:  # noqa: BLE001 - it goes where `logging` itself reports its handlers' errors
         if logging.raiseExceptions:
             traceback.print_exc()
 
 
 def failure_of(group: str, message: ReceivedMessage, error: BaseException) -> Failure:
-    """Log what a listener raised, and return what becomes of the message."""
+    """Log what a listener raised, and return the outcome of the message."""
     cause = cause_of(error)
     if isinstance(cause, DeadLetter):
         log_error("group %s: dead letter %r: %s", group, message, cause)
     elif not isinstance(cause, ReconsumeLater):
-        text = "group %s: a listener failed for %r; the message comes again"
+        text = "group %s: a listener failed for %r; the message will be delivered again"
         log_error(text, group, message, error=error)
     return failure_of_error(error)
 

@@ -1,8 +1,8 @@
-"""The thread that does what the native consumer cannot: it calls code of the application.
+"""The thread that calls the application's code, which the native consumer cannot.
 
-It asks the application's own strategy for this member's queues, answers what operators ask a
-running consumer (its stacks, the handling of one message), writes the offsets of a broadcasting
-member, and looks for new topics of a pattern.
+It calls the application's allocation strategy, answers operators' requests to a running consumer
+(its stacks, the handling of one message), writes the offsets of a broadcasting member, and looks
+for new topics of a pattern.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = ["CallbackThread"]
 _log = logging.getLogger("pyrmq.consumer")
 
 _WAIT_MS = 3_600_000
-"""Time of one wait for callbacks where nothing is due before. Whatever else is to do wakes it."""
+"""Time of one wait for callbacks if nothing is due earlier. Any other work ends it."""
 
 
 class CallbackThread:
-    """Takes the native consumer's callbacks.
+    """Runs the native consumer's callbacks.
 
     Args:
         control: The native consumer.
         group: Its group, for the log.
         allocator: The application's strategy.
-        stacks: Returns where the threads or tasks of the listeners are.
+        stacks: Returns the stacks of the listeners' threads or tasks.
         consume: Calls the listener of a message; returns ``success``, ``later`` or ``raised``, and
             what it raised.
     """
@@ -122,7 +122,7 @@ class CallbackThread:
         elif kind == "stacks":
             self._control.answer_text(number, self._stacks() if self._stacks else "")
         elif message is not None and self._consume is not None:
-            # A call may take long: others are answered meanwhile.
+            # A call may take long, and others must be answered meanwhile.
             name = f"pyrmq-direct-{self._group}"
             arguments = (number, message)
             threading.Thread(
@@ -151,7 +151,7 @@ class CallbackThread:
                 _log.error(text, self._group, strange)
             found = {known[queue] for queue in mine if queue in known}
         except BaseException:
-            # Not a list of places: the native consumer fails at once, and tries again.
+            # Not a list of queues: the native consumer fails at once, and tries again.
             self._control.answer_text(number, "")
             raise
         self._control.answer_indexes(number, sorted(found))

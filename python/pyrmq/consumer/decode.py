@@ -1,4 +1,4 @@
-"""Bodies decoded as a listener's annotation asks."""
+"""Decodes bodies to the type of a listener's annotation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyrmq.message import ReceivedMessage
 __all__ = ["Decoder", "decoder_of"]
 
 Decoder = Callable[[ReceivedMessage], Any]
-"""Makes a listener's argument of a message."""
+"""Makes a listener's argument from a message."""
 
 
 def _body(message: ReceivedMessage) -> bytes:
@@ -31,7 +31,7 @@ def _json(message: ReceivedMessage) -> dict[str, Any]:
     value = json.loads(message.body)
     if not isinstance(value, dict):
         raise TypeError(
-            f"the body is a JSON {type(value).__name__}, the listener asks for an object"
+            f"the body is a JSON {type(value).__name__}, the listener expects an object"
         )
     return value
 
@@ -44,14 +44,14 @@ def _dataclass(kind: type) -> Decoder:
 
 
 def _annotation(listener: Callable[..., object]) -> Any:  # noqa: ANN401 - any type, or a text that names one
-    """Return what the first parameter asks for."""
+    """Return the annotation of the first parameter."""
     signature = inspect.signature(listener)
     try:
         signature.bind(None)
     except TypeError as error:
         raise ConfigError(
             f"listener {listener!r} must take one argument, the message or what its annotation "
-            f"asks for: {error}"
+            f"names: {error}"
         ) from None
     first = next(iter(signature.parameters), "")
     function = listener
@@ -68,7 +68,7 @@ def _hints(listener: Callable[..., object], function: Callable[..., object]) -> 
     except NameError:
         pass
     try:
-        # Many import the class for the type checker only.
+        # Many import this class only for the type checker.
         return typing.get_type_hints(function, localns={"ReceivedMessage": ReceivedMessage})
     except NameError as error:
         raise ConfigError(
@@ -78,14 +78,14 @@ def _hints(listener: Callable[..., object], function: Callable[..., object]) -> 
 
 
 def decoder_of(listener: Callable[..., object], *, in_batches: bool) -> Decoder | None:
-    """Tell how to make a listener's argument: by the annotation of its first parameter.
+    """Choose how to make a listener's argument, by the annotation of its first parameter.
 
     Args:
         listener: The function, or an object that can be called.
         in_batches: It takes a list: the annotation is ``list[...]``.
 
     Returns:
-        None where the listener takes the message itself.
+        None if the listener takes the message itself.
 
     Raises:
         ConfigError: The listener does not take one argument, or the annotation is none of: nothing,
@@ -118,6 +118,6 @@ def decoder_of(listener: Callable[..., object], *, in_batches: bool) -> Decoder 
     if validate is not None:
         return lambda message: validate(message.body)
     raise ConfigError(
-        f"listener {listener!r} asks for {kind!r}: it can be ReceivedMessage, bytes, str, dict, "
+        f"listener {listener!r} expects {kind!r}: it can be ReceivedMessage, bytes, str, dict, "
         "a dataclass or a pydantic model"
     )

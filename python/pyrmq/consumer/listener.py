@@ -1,12 +1,12 @@
 """The threads that call listeners.
 
-A thread takes a batch: some messages of one queue. It calls the listener for each, and says at the
-end what became of them. A batch has as many messages as can be handled in some milliseconds: one
-where a call is slow, so that other threads get the rest, and hundreds where it is quick, so that a
-message costs little more than its call.
+A thread takes a batch: some messages of one queue. It calls the listener for each, and reports the
+outcomes at the end. A batch has as many messages as can be handled in a few milliseconds: one if
+calls are slow, so that other threads get the rest, and hundreds if they are fast, so that a message
+costs little more than its call.
 
-One more thread, the watch, looks at batches that last longer. It gives the messages behind a slow
-call to other threads, and the message of a call past its time limit, too.
+Another thread, the watch, looks for batches that take longer. It gives the messages behind a slow
+call to other threads, and also the message of a call past its time limit.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ __all__ = ["Counts", "Pool"]
 _log = logging.getLogger("pyrmq.consumer")
 
 _BATCH_S = 0.002
-"""Time that the messages of one batch are expected to take."""
+"""Time that the messages of one batch should take."""
 _SLOW_S = 0.02
-"""A call that takes longer than this does not keep the messages behind it."""
+"""After a longer call the messages behind it go to other threads."""
 _IDLE_S = 0.25
-"""Time between two looks of the watch while no batch is slow."""
+"""Time between two checks of the watch while no batch is slow."""
 _QUIET_LOOKS = 4
-"""Looks at idle threads after which the watch waits until one of them has a batch."""
-_MOST = 1024
+"""Checks of idle threads after which the watch waits until one of them has a batch."""
+_MAX_BATCH = 1024
 """Messages of one batch at most."""
 _WAIT_MS = 3_600_000
-"""Time of one wait for messages. Whatever a thread must do wakes it before."""
+"""Time of one wait for messages. Any other work of the thread ends it."""
 _MEND_S = 0.1
-"""Pause of a thread after an error of its own, which may come again at once."""
+"""Pause of a thread after an error of the consumer itself, which may recur at once."""
 
 
 class Counts:
-    """What listeners have done, in messages. The native consumer counts what failed."""
+    """Messages that listeners have handled. The native consumer counts failures."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,10 +69,10 @@ class Counts:
 
 
 class Batch:
-    """Some messages that one thread has taken.
+    """Messages that one thread has taken.
 
-    They are claimed from `claims`, those of one call at a time, by the thread and by the watch:
-    each is claimed once, and who claimed it says what became of it.
+    The thread and the watch claim them from `claims`, those of one call at a time. Each is claimed
+    once, and the claimant reports its outcome.
     """
 
     def __init__(
@@ -82,18 +82,18 @@ class Batch:
         self.work = work
         self.claims = iter(range(0, len(messages), at_once))
         self.at_once = at_once
-        self.is_last = is_last  # Taken while the consumer ends: it is handled all the same.
+        self.is_last = is_last  # Taken while the consumer ends; handled nevertheless.
         self.began = monotonic()
         self.index = 0  # The first message of the call that runs.
-        self.said = 0  # What became of the messages before this one has been said.
+        self.said = 0  # The outcomes of the messages before this one are reported.
         self.failed: Failed = []
-        self.is_cut = False  # The messages behind the call that runs were given away.
-        self.is_abandoned = False  # Its own were, too: what it does now is ignored.
-        # Held while an outcome is said, so that the watch and the thread do not both say it.
+        self.is_cut = False  # The messages behind the running call were given away.
+        self.is_abandoned = False  # Its own were, too: its outcome is ignored.
+        # Held while an outcome is reported, so that the watch and the thread do not both do it.
         self.lock = threading.Lock()
 
     def after(self, index: int) -> int:
-        """Return the index behind a call's messages."""
+        """Return the index after a call's messages."""
         return min(index + self.at_once, len(self.messages))
 
     def rest(self) -> list[tuple[int, int]]:
@@ -130,7 +130,7 @@ class Pool:
     ) -> None:
         self.core = core
         self._hooks = hooks
-        self._has_hooks = False  # Looked at for each message.
+        self._has_hooks = False  # Read for each message.
         self.counts = Counts()
         self._calls = calls
         self._options = options
@@ -140,9 +140,9 @@ class Pool:
         self._batches: dict[threading.Thread, Batch | None] = {}
         self._stuck: set[threading.Thread] = set()
         self._is_ending = False
-        self._is_over = False  # The time for a clean end has passed: no call begins any more.
+        self._is_over = False  # The time for a clean end has passed: no further call begins.
         self._is_ended = threading.Event()
-        # Set to wake the watch: a batch has come while it slept, or the end.
+        # Set to wake the watch: a batch has arrived while it slept, or the consumer ends.
         self._has_work = threading.Event()
         self._watch_sleeps = False
         name = f"pyrmq-listener-watch-{self._group}"
@@ -156,7 +156,7 @@ class Pool:
         self._watch.start()
 
     def stacks(self) -> str:
-        """Tell where the threads of the listeners are, in the form of a thread dump."""
+        """Return the stacks of the listeners' threads, in the form of a thread dump."""
         frames = sys._current_frames()
         texts = []
         for thread, batch in [*self._batches.items()]:
@@ -168,7 +168,7 @@ class Pool:
         return "\n".join(texts)
 
     def consume_directly(self, message: ReceivedMessage) -> tuple[str, str | None]:
-        """Call the listener of a message that an operator has chosen."""
+        """Call the listener for a message that an operator has chosen."""
         try:
             call = self._calls[message.topic]
             argument = call.argument(message)
@@ -184,10 +184,10 @@ class Pool:
         return thread in self._batches or thread in self._stuck
 
     def end(self, timeout: float) -> bool:
-        """Take nothing new and wait for the calls that run. False: some still do.
+        """Take nothing new and wait for the running calls. False: some still run.
 
         Messages that were given back before later ones of their queue are handled, too: the group
-        could not commit those later ones otherwise, and they would come again.
+        could not commit those later ones otherwise, and they would be delivered again.
         """
         self._is_ending = True
         self.core.drain(0)
@@ -240,7 +240,7 @@ class Pool:
             except (ClosedError, ForkError):
                 return
             except BaseException as error:  # noqa: BLE001 - no error may end this thread
-                text = "group %s: an error of the consumer; the messages concerned come again"
+                text = "group %s: an error of the consumer; its messages will be delivered again"
                 log_error(text, self._group, error=error)
                 self._is_ended.wait(_MEND_S)
             finally:
@@ -260,14 +260,14 @@ class Pool:
             return True
 
     def _handle(self, batch: Batch) -> None:
-        """Call listeners for the messages of a batch, and say what became of them."""
+        """Call listeners for the messages of a batch, and report the outcomes."""
         keeps_queue = self._options.order == "queue"
         call = self._call_one if batch.at_once == 1 else self._call_list
         index = end = 0
         try:
             for index in batch.claims:
                 if index != end:
-                    # The watch has claimed what lies between: what came before is said on its own.
+                    # The watch has claimed those in between: report the ones before separately.
                     self._say(batch, end)
                     batch.said = index
                 may_go_on = not (self._is_over if batch.is_last else self._is_ending)
@@ -282,7 +282,7 @@ class Pool:
                 if failed:
                     batch.failed += failed
                     if keeps_queue:
-                        # What follows waits until these are done.
+                        # Those that follow wait until these are done.
                         self._say(batch, end, [*batch.rest()])
                         return
                 if batch.is_abandoned:
@@ -293,7 +293,7 @@ class Pool:
             raise
 
     def _mend(self, batch: Batch, index: int, end: int) -> None:
-        """Say of all that a thread has, after an error of its own, that it comes again.
+        """After an error of the consumer itself, give back all that a thread has.
 
         Args:
             batch: The batch.
@@ -307,7 +307,7 @@ class Pool:
             first, batch.said = batch.said, len(batch.messages)
             ranges = [(first, end), (max(index, end), batch.after(index)), *ranges]
             if self._options.order == "queue":
-                # In one step: nothing may be handed out before what comes first.
+                # In one step: no message may be handed out before an earlier one.
                 ranges = [(first, len(batch.messages))]
             later = {at for at, *_ in batch.failed} | {*range(end, batch.after(index))}
             for first, until in ranges:
@@ -318,7 +318,7 @@ class Pool:
                 self.counts.add(max(0, until - first) - len(failed) - len(given))
 
     def _say(self, batch: Batch, end: int, untouched: Sequence[tuple[int, int]] = ()) -> None:
-        """Say what became of the messages up to `end`; those in `untouched` go to others."""
+        """Report the outcomes of the messages up to `end`; those in `untouched` go to others."""
         with batch.lock:
             if batch.is_abandoned:
                 return
@@ -332,7 +332,7 @@ class Pool:
             self.counts.add(max(0, end - first) - len(failed))
 
     def _give_back(self, batch: Batch, index: int) -> None:
-        """Give what a thread has claimed, and what is left, to others."""
+        """Give what a thread has claimed, and the rest, to others."""
         self._say(batch, index)
         ranges = [(index, batch.after(index)), *batch.rest()]
         if ranges[0][1] == (ranges[1][0] if len(ranges) > 1 else -1):
@@ -388,7 +388,7 @@ class Pool:
         return sorted(failed)
 
     def _argument(self, message: ReceivedMessage) -> object:
-        """Decode a message of a list; hooks see one that does not fit, as no call has it."""
+        """Decode a message of a list; hooks see one that does not fit, since no call gets it."""
         call = self._calls[message.topic]
         try:
             return call.argument(message)
@@ -433,19 +433,19 @@ class Pool:
                 try:
                     self._check(thread, batch, now, since)
                 except Exception as error:  # noqa: BLE001 - the watch is over all other calls, too
-                    text = "group %s: messages of a slow call not given on"
+                    text = "group %s: messages behind a slow call were not passed on"
                     log_error(text, self._group, error=error)
 
     def _sleep_until_work(self) -> None:
         self._has_work.clear()
         self._watch_sleeps = True
-        # A thread that has taken a batch before it could see this is found here.
+        # Finds threads that took a batch before they could see this.
         if not any([*self._batches.values()]) and not self._is_ended.is_set():
             self._has_work.wait()
         self._watch_sleeps = False
 
     def _check(self, thread: threading.Thread, batch: Batch, now: float, since: float) -> None:
-        """Do what the time that a batch and its call have taken asks for."""
+        """React to the time that a batch and its call have taken."""
         if now - since >= self._options.time_limit:
             self._abandon(thread, batch)
         elif now - batch.began >= _SLOW_S and not batch.is_cut and self._options.order != "queue":
@@ -489,8 +489,8 @@ class Pool:
     def _report(self, thread: threading.Thread, message: ReceivedMessage) -> None:
         frame = sys._current_frames().get(thread.ident or 0)
         log_error(
-            "group %s: a listener has not returned within %g s for %r; the message comes again, "
-            "and what the call still does is ignored. It is here:\n%s",
+            "group %s: a listener has not returned within %g s for %r; the message will be "
+            "delivered again, and the outcome of the call is ignored. Its stack:\n%s",
             self._group,
             self._options.time_limit,
             message,
@@ -502,4 +502,4 @@ def _next_size(size: int, handled: int, seconds: float) -> int:
     """Return how many messages fit into one batch, at most twice as many as in the last."""
     if seconds * size > _BATCH_S * handled:
         return max(1, int(_BATCH_S * handled / seconds))
-    return min(_MOST, size * 2)
+    return min(_MAX_BATCH, size * 2)

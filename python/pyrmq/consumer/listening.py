@@ -1,4 +1,4 @@
-"""What both forms of the consumer with listeners have."""
+"""Common part of both forms of the consumer with listeners."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["ListeningConsumer"]
 
 
 class ListeningConsumer(ABC):
-    """The listeners by topic, the native consumer, and the verbs that ask no broker."""
+    """The listeners by topic, the native consumer, and the methods that send no request."""
 
     def __init__(self, options: ListenerOptions) -> None:
         self._options = options
@@ -60,7 +60,7 @@ class ListeningConsumer(ABC):
         return [QueueId(*place) for place, _, _ in self._core.queues()]
 
     def stats(self) -> ConsumerStats:
-        """Return counters since the start, rates, and how each queue stands.
+        """Return counters since the start, rates, and the state of each queue.
 
         Example:
             >>> consumer.stats().done  # doctest: +SKIP
@@ -116,7 +116,7 @@ class ListeningConsumer(ABC):
         stacks: Callable[[], str],
         consume: Callable[[ReceivedMessage], tuple[str, str | None]],
     ) -> CallbackThread:
-        """Make the thread that answers brokers and writes offsets and traces."""
+        """Create the thread that answers brokers and writes offsets and traces."""
         thread = CallbackThread(
             self._control,
             self._group,

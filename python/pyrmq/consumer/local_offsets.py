@@ -1,7 +1,7 @@
 """The file in which a member of a broadcasting group keeps its offsets.
 
-Its place and form are Apache's (``LocalFileOffsetStore``), so a Java consumer with the same client
-id goes on where this one has stopped::
+Its path and format are Apache's (``LocalFileOffsetStore``), so a Java consumer with the same client
+id continues where this one stopped::
 
     ~/.rocketmq_offsets/10.0.0.9@DEFAULT/kitchen/offsets.json       and offsets.json.bak
     {"offsetTable": {{"brokerName": "broker-a", "queueId": 0, "topic": "orders"}: 42}}
@@ -45,11 +45,11 @@ class LocalOffsets:
         self._backup = self.path.with_name("offsets.json.bak")
         self._unlock: weakref.finalize[..., LocalOffsets] | None = None
         self._written = b""
-        # Held while the file is replaced: a commit and the consumer's thread may both do it.
+        # Held while the file is replaced: a commit and the consumer's thread may both replace it.
         self._lock = threading.Lock()
 
     def take(self) -> None:
-        """Warn if another member has the same file, once there is a folder for it."""
+        """Warn if another member uses the same file, once there is a folder for it."""
         if self._unlock is not None or not self.path.parent.is_dir():
             return
         try:
@@ -59,8 +59,8 @@ class LocalOffsets:
         except BlockingIOError:
             _log.warning(
                 "%s is in use by another broadcasting member: each overwrites the other's offsets, "
-                "so messages are missed or come again. Fix: give each its own `instance_name` or "
-                "`offset_dir`",
+                "so messages are missed or delivered again. Fix: give each its own "
+                "`instance_name` or `offset_dir`",
                 self.path,
             )
         except OSError as error:
@@ -68,7 +68,7 @@ class LocalOffsets:
             _log.debug("%s is not locked: %s", self.path, error)
 
     def release(self) -> None:
-        """Let another member have the file."""
+        """Unlock the file for another member."""
         if self._unlock is not None:
             self._unlock()
             self._unlock = None
@@ -86,7 +86,7 @@ class LocalOffsets:
                 if text.strip():
                     rows = _core.decode_local_offsets(text)
                     if reasons:
-                        _log.warning("%s; the offsets of %s hold", "; ".join(reasons), path)
+                        _log.warning("%s; using the offsets of %s", "; ".join(reasons), path)
                     return rows
                 reasons.append(f"{path} is empty")
             except FileNotFoundError:
@@ -95,13 +95,13 @@ class LocalOffsets:
                 reasons.append(f"{path} cannot be read: {error}")
         if reasons:
             raise ConfigError(
-                f"{'; '.join(reasons)}. Restore it, or remove both files to begin as option "
+                f"{'; '.join(reasons)}. Restore it, or remove both files to start as option "
                 "`start` says"
             )
         return []
 
     def write(self, encode: Callable[[], bytes]) -> None:
-        """Replace the file; what it had before becomes the backup.
+        """Replace the file; the old one becomes the backup.
 
         Raises:
             OSError: It cannot be written.

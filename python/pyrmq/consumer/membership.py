@@ -1,4 +1,4 @@
-"""What consumers of both kinds do with their group: filters, topics, the file of a member."""
+"""Group membership of both kinds of consumers: filters, topics, the file of a member."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["OffsetFile", "all_topics", "callbacks_of", "filter_of", "start_trace
 _log = logging.getLogger("pyrmq.consumer")
 
 _TRACE_S = 1.0
-"""Time that a trace waits for others at most."""
+"""Maximum time that a trace waits for others."""
 
 
 def filter_of(tags: str, sql: str | None) -> tuple[str, bool]:
@@ -58,7 +58,7 @@ def callbacks_of(
 def start_trace(
     options: ListenerOptions, hooks: ConsumeHooks, thread: CallbackThread
 ) -> Trace | None:
-    """Make the trace of a consumer, if it wants one; the thread sends it every few seconds."""
+    """Create the trace of a consumer that has one; the thread sends it every few seconds."""
     if not options.trace:
         return None
     trace = Trace(options)
@@ -68,10 +68,10 @@ def start_trace(
 
 
 class OffsetFile:
-    """Keeps a broadcasting member's offsets in its file; of other consumers it keeps nothing.
+    """Keeps a broadcasting member's offsets in its file; does nothing for other consumers.
 
     Raises:
-        ConfigError: The file is damaged, and its backup, too.
+        ConfigError: The file and its backup are damaged.
     """
 
     def __init__(self, control: ConsumerControl, options: ConsumerOptions) -> None:
@@ -86,14 +86,14 @@ class OffsetFile:
             control.begin_at(self._file.read())
 
     def write_each(self, seconds: float | None, thread: CallbackThread) -> bool:
-        """Write the file at an interval of `seconds`. False: there is none to write."""
+        """Write the file every `seconds`. False: there is no file."""
         if self._file is None or seconds is None:
             return False
         thread.repeat(seconds, self.write)
         return True
 
     def write(self) -> None:
-        """Write what is done.
+        """Write the offsets of what is done.
 
         Raises:
             OSError: The file cannot be written.
@@ -102,10 +102,10 @@ class OffsetFile:
             self._file.write(self._control.local_offsets)
 
     def write_at_end(self) -> None:
-        """Write what is done; a failure is logged, and the last messages come again.
+        """Write the offsets; a failure is logged, and the last messages are delivered again.
 
-        A forked child writes nothing: the file is its parent's, whose threads may have held the
-        file's lock during the fork.
+        A forked child writes nothing: the file belongs to its parent, whose threads may have held
+        the file's lock during the fork.
         """
         if self._pid != os.getpid():
             return

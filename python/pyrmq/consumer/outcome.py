@@ -1,4 +1,4 @@
-"""What a listener says of a message: done, later, or never."""
+"""The outcomes of a message: done, later, or never."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ms, `dead` or `untouched` with 0."""
 
 LATER: Failure = ("later", 0)
 
-_LONGEST_PAUSE_S = 86_400
-_LEAST_HAND_BACK_S = 3.0
-_MOST_HAND_BACK_S = 12.5
+_MAX_PAUSE_S = 86_400
+_MIN_HAND_BACK_S = 3.0
+_MAX_HAND_BACK_S = 12.5
 
 
 class ConsumeResult(Enum):
@@ -49,7 +49,7 @@ class ReconsumeLater(Exception):
         delay_level: 1 to 18, for 1 s 5 s 10 s 30 s 1 min 2 min ... 2 h; 0 lets the broker choose by
             the number of tries. Consumers that keep an order do not use it: give them `pause`.
         pause: Seconds until the message is delivered to this process again. The broker does not
-            know of such tries.
+            count such tries.
 
     Raises:
         ConfigError: The level is not a whole number from 0 to 18, or the pause is negative.
@@ -69,8 +69,8 @@ class ReconsumeLater(Exception):
             raise ConfigError(text) from error
         if not 0 <= delay_level <= 18:
             raise ConfigError(f"`delay_level` is {delay_level}, it must be 0 to 18")
-        if pause is not None and not 0 <= pause <= _LONGEST_PAUSE_S:
-            raise ConfigError(f"`pause` is {pause}, it must be 0 s to {_LONGEST_PAUSE_S} s (a day)")
+        if pause is not None and not 0 <= pause <= _MAX_PAUSE_S:
+            raise ConfigError(f"`pause` is {pause}, it must be 0 s to {_MAX_PAUSE_S} s (a day)")
         super().__init__(delay_level, pause)
         self.failure = ("later", delay_level) if pause is None else ("again", round(pause * 1000))
 
@@ -96,7 +96,7 @@ def failure_of_result(result: object) -> Failure | None:
     """Read what a listener returned; None: the message is done.
 
     Raises:
-        TypeError: It is nothing that a listener can say.
+        TypeError: It is not a value that a listener may return.
     """
     if result is None or result is ConsumeResult.SUCCESS:
         return None
@@ -104,7 +104,7 @@ def failure_of_result(result: object) -> Failure | None:
         return LATER
     raise TypeError(
         f"a listener returned {result!r}: return None or ConsumeResult.SUCCESS when the message "
-        "is done, ConsumeResult.RECONSUME_LATER when it shall come again"
+        "is done, ConsumeResult.RECONSUME_LATER to have it delivered again"
     )
 
 
@@ -116,7 +116,7 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def failure_of_error(error: BaseException) -> Failure:
-    """Read what a listener raised: everything but its own words means later.
+    """Read what a listener raised: everything but the two classes above means later.
 
     Raises:
         TypeError: A subclass has changed the outcome to one that the native consumer refuses.
@@ -126,18 +126,18 @@ def failure_of_error(error: BaseException) -> Failure:
         return LATER
     what, value = cause.failure
     if what not in {"later", "again", "dead"}:
-        raise TypeError(f"{cause!r} has an outcome that is none: {cause.failure!r}")
+        raise TypeError(f"{cause!r} has an invalid outcome: {cause.failure!r}")
     return what, index(value)
 
 
 def hand_back_time(left: float) -> float:
     """Return how long an ending consumer waits for messages on their way back to their brokers.
 
-    A broker has 12 s for its answer. One that takes a message back when nobody waits any more has a
-    copy of it, as its position is not committed. So a call that fails in the last moment gets time,
-    too.
+    A broker has 12 s to answer. If it takes a message back after the wait, it has a copy of it,
+    since the message's position is not committed. So a call that fails at the last moment gets
+    time, too.
 
     Args:
-        left: Seconds that the end has left.
+        left: Seconds left for the end.
     """
-    return min(max(left, _LEAST_HAND_BACK_S), _MOST_HAND_BACK_S)
+    return min(max(left, _MIN_HAND_BACK_S), _MAX_HAND_BACK_S)

@@ -1,4 +1,4 @@
-"""What both forms of the pulling consumer have, and what they say of their queues at once."""
+"""Common part of both forms of the pulling consumer, and the offsets of their queues."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 __all__ = ["WHICH", "PolledConsumer", "QueueOffsets", "offsets_of"]
 
 WHICH = ("first", "last", "committed")
-"""What is asked for, in the order of the fields of :class:`QueueOffsets`."""
+"""The requested offsets, in the order of the fields of :class:`QueueOffsets`."""
 
 
 class QueueOffsets(NamedTuple):
     """A queue's offsets at one moment.
 
     Attributes:
-        first: The first message that is kept.
+        first: The offset of the oldest stored message.
         last: The offset that the next message gets.
         committed: The group's next message; None if it has not committed one.
 
@@ -49,7 +49,7 @@ class QueueOffsets(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Messages that the group has not committed; all that are kept if it never has."""
+        """Messages that the group has not committed; all stored ones if it never has."""
         begin = self.first if self.committed is None else max(self.first, self.committed)
         return max(0, self.last - begin)
 
@@ -57,7 +57,7 @@ class QueueOffsets(NamedTuple):
 def offsets_of(
     queues: Sequence[QueueId], columns: Sequence[Sequence[int]]
 ) -> dict[QueueId, QueueOffsets]:
-    """Put answers together: a column for each of :data:`WHICH`."""
+    """Combine answers: a column for each of :data:`WHICH`."""
     return {
         queue: QueueOffsets(first, last, None if committed < 0 else committed)
         for queue, first, last, committed in zip(queues, *columns, strict=True)
@@ -65,7 +65,7 @@ def offsets_of(
 
 
 class PolledConsumer(ConfiguredConsumer):
-    """The verbs that both forms of the pulling consumer have, since they ask no broker."""
+    """The methods of both forms of the pulling consumer that send no request."""
 
     def _open(self) -> None:
         options = self._options
@@ -122,7 +122,7 @@ class PolledConsumer(ConfiguredConsumer):
         self._control.pause([*queues], True)
 
     def resume(self, queues: Iterable[QueueId]) -> None:
-        """Go on with queues that were paused.
+        """Resume paused queues.
 
         Raises:
             ConfigError: A queue is not assigned to this consumer; none is resumed then.
@@ -133,7 +133,7 @@ class PolledConsumer(ConfiguredConsumer):
         self._control.pause([*queues], False)
 
     def stats(self) -> ConsumerStats:
-        """Return rates, what waits in memory, and how each queue stands.
+        """Return rates, what waits in memory, and the state of each queue.
 
         Example:
             >>> consumer.stats().lag  # doctest: +SKIP
@@ -170,7 +170,7 @@ class PolledConsumer(ConfiguredConsumer):
             raise
 
     def _watch(self) -> None:
-        """Let a thread look after the subscriptions."""
+        """Start the thread that maintains the subscriptions."""
         if not self._is_watched:
             self._is_watched = True
             thread = self._callbacks or CallbackThread(self._control, self._group)

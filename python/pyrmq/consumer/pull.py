@@ -57,16 +57,16 @@ class PullConsumer(PolledConsumer):
             environment variable ``NAMESRV_ADDR``.
         group: Consumer group.
         start: Where the group begins in a queue that it has never committed: ``"first"`` (the
-            oldest message that is kept), ``"last"`` (what comes from now on), or a time.
+            oldest message that is stored), ``"last"`` (what arrives from now on), or a time.
         instance_name: Distinguishes the consumers of one process for brokers. Default: a name is
             made up.
-        batch: Messages to ask for at once. By default Apache's brokers return at most 32, ours
+        batch: Messages to request at once. By default Apache's brokers return at most 32, ours
             1,024.
         suspend: Seconds that a broker may hold a pull while there is no message.
         ahead_bytes: Bytes fetched ahead for all queues together, shared evenly between them. A
-            message that is larger than its queue's share is fetched alone.
+            message larger than its queue's share is fetched alone.
         ahead_messages: Messages fetched ahead for all queues together, shared evenly between them.
-            None: only `ahead_bytes` bounds them.
+            None: only `ahead_bytes` limits them.
         auto_commit: Seconds between commits of what is done. None: only :meth:`commit` commits;
             :meth:`close` and the return of a queue to the group do not.
         rebalance: Seconds between checks of this member's share of the queues. Brokers announce
@@ -79,31 +79,32 @@ class PullConsumer(PolledConsumer):
         allocate: How the members share the queues of a topic: ``"average"`` (a block of neighbours
             each), ``"circle"`` (one queue in turn), ``"consistent_hash"``, or a strategy of
             :mod:`pyrmq.routing.allocate` or your own, which is called in a thread of the consumer.
-            All members of a group must use the same: else queues are read twice, or by nobody.
+            All members of a group must use the same; otherwise queues are read twice or not at all.
         broadcasting: Every member gets every message (Apache ``BROADCASTING``) and keeps its
             offsets in a file of its own. The group has no retries: messages that fail are dropped.
             The file is named by `instance_name`, ``DEFAULT`` when empty: two members on one machine
-            need names of their own.
+            need different names.
         offset_dir: Folder of these files. Default: ``.rocketmq_offsets`` in the home directory.
         max_poll_interval: Seconds between two polls, after which the queues of subscribed topics go
             to other members, until the next poll. None: they stay.
         out_of_range: Where a queue continues when its broker does not have its position (messages
             that expired unread, a wrong :meth:`seek`): ``"nearest"``, the end of the queue that is
             nearer (Apache's brokers choose), ``"first"``, ``"last"``, or ``"error"``, with which
-            polls raise :class:`pyrmq.errors.OffsetOutOfRange` until another position is sought.
+            polls raise :class:`pyrmq.errors.OffsetOutOfRange` until :meth:`seek` is called.
         on_assigned: Called as ``on_assigned(consumer, queues)`` by the thread that polls, before
             messages of these queues are returned: the place to :meth:`seek`. The three callbacks
             are for subscribed topics, not for :meth:`assign`, and must not poll.
         on_revoked: Called by the thread that polls, unsubscribes or closes, before queues go back;
             they can still be committed there. When it has returned, what was returned of them is
-            committed (unless ``auto_commit=None``). If it raises, it is not, and the call raises
-            the same once the queues have gone. The members that get them do not wait for this.
-        on_lost: Called with queues that are gone already: nobody polled for `max_poll_interval`, or
-            their topic or broker is not there any more. Default: `on_revoked` is called.
+            committed (unless ``auto_commit=None``). If it raises, nothing is committed, and the
+            call raises the same exception once the queues are gone. The members that get them do
+            not wait for this.
+        on_lost: Called with queues that are gone already: no poll for `max_poll_interval`, or their
+            topic or broker no longer exists. Default: `on_revoked` is called.
         hooks: See what polls return, such as those of :mod:`pyrmq.otel`.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
-        tls: Open connections through TLS. Default: what the credentials' file or the environment
+        tls: Open connections with TLS. Default: what the credentials file or the environment
             variable ``PYRMQ_TLS`` says; without them plain TCP.
 
     Raises:
@@ -132,15 +133,15 @@ class PullConsumer(PolledConsumer):
     ) -> None:
         """Join the group for topics and take this member's share of their queues.
 
-        Tags or a condition of a topic that is subscribed to already replace the old ones: what was
-        fetched with those and not returned is dropped.
+        Tags or a condition for a topic that is already subscribed to replace the old ones. Messages
+        that were fetched with those and not returned are dropped.
 
         Args:
-            topic: A topic, or several; they must all exist, else none is subscribed to. Or a
-                compiled pattern: all topics whose whole name matches, and, within `rebalance`
-                seconds, those that appear later. Of these, one that cannot be joined is logged and
-                tried again; the call fails if no topic that matches can be joined. One that no name
-                server has known for 90 s is left.
+            topic: A topic, or several; they must all exist, or none is subscribed to. Or a compiled
+                pattern: all topics whose whole name matches, and, within `rebalance` seconds, those
+                that appear later. Of these, one that cannot be joined is logged and tried again;
+                the call fails if no topic that matches can be joined. One that no name server has
+                known for 90 s is left.
             tags: ``*`` for all, or tags with ``||`` between them.
             sql: A condition on the messages' properties in place of tags, such as ``"a > 5 AND
                 color = 'red'"``; brokers evaluate it (``enablePropertyFilter=true``).
@@ -162,7 +163,7 @@ class PullConsumer(PolledConsumer):
             return
         topics = topics_of(topic)
         if len(topics) > 1:
-            # One that is missing must not make the group share its queues anew, twice.
+            # A missing one must not make the group rebalance twice.
             for one in topics:
                 self._core.queues_of(one)
         self._subscriptions.subscribe(topics, SubscribeCall(text, is_sql))
@@ -200,8 +201,8 @@ class PullConsumer(PolledConsumer):
         """Take exactly these queues, without sharing them with the group.
 
         Args:
-            queues: Queues (see :meth:`queues`); as a mapping, each with the offset to begin at.
-                Without an offset a queue begins at the group's committed offset, or at ``start``.
+            queues: Queues (see :meth:`queues`); as a mapping, each with the offset to start at.
+                Without an offset a queue starts at the group's committed offset, or at ``start``.
             tags: ``*`` for all, or tags with ``||`` between them.
 
         Raises:
@@ -213,7 +214,7 @@ class PullConsumer(PolledConsumer):
         self._core.assign(queue_offsets_of(queues), tags)
 
     def queues(self, topic: str) -> list[QueueId]:
-        """Ask which queues of a topic can be read.
+        """Request the readable queues of a topic.
 
         Raises:
             TopicNotFound: No broker has the topic.
@@ -230,15 +231,15 @@ class PullConsumer(PolledConsumer):
         The messages of earlier polls count as done.
 
         Args:
-            max_messages: The most to return.
-            timeout: Seconds to wait for the first; 0 does not wait, None waits for ever.
+            max_messages: The maximum to return.
+            timeout: Seconds to wait for the first; 0 does not wait, None waits without limit.
 
         Returns:
             Messages, in order for each queue; an empty list when the time has passed.
 
         Raises:
             PermissionDenied: A queue may not be read.
-            OffsetOutOfRange: A position is not there, with ``out_of_range="error"``.
+            OffsetOutOfRange: A position does not exist, with ``out_of_range="error"``.
             BrokerError: A broker refused for another permanent reason.
             ClosedError: The consumer is closed.
             Exception: What `on_assigned`, `on_revoked` or `on_lost` raised.
@@ -251,14 +252,14 @@ class PullConsumer(PolledConsumer):
         return self._polled(self._core.poll, max_messages, wait, lambda messages: messages)
 
     def poll_batch(self, max_messages: int = 1024, timeout: float | None = None) -> MessageBatch:
-        """Return messages as one object, which decodes what is asked for; wait for the first.
+        """Return messages as one object, which decodes on access; wait for the first.
 
         It costs a fraction of a list of objects: a list for each property, or column buffers that
         pyarrow wraps. The messages of earlier polls count as done.
 
         Args:
-            max_messages: The most to return.
-            timeout: Seconds to wait for the first; 0 does not wait, None waits for ever.
+            max_messages: The maximum to return.
+            timeout: Seconds to wait for the first; 0 does not wait, None waits without limit.
 
         Raises:
             RmqError: As :meth:`poll`.
@@ -298,7 +299,7 @@ class PullConsumer(PolledConsumer):
     def _taken(
         self, take: Callable[[int, int | None], _Taken], max_messages: int, wait: int | None
     ) -> _Taken:
-        """Take messages; the callbacks that are due come first."""
+        """Take messages, after the callbacks that are due."""
         if self._rebalances is None:
             return take(max_messages, wait)
         due = None if wait is None else monotonic() + wait / 1000
@@ -313,12 +314,12 @@ class PullConsumer(PolledConsumer):
                 return taken
 
     def _is_polled_closely(self) -> bool:
-        """Whether a poll does more than to take messages."""
+        """Whether a poll does more than take messages."""
         has_limit = self._options.max_poll_interval is not None
         return bool(self._hooks) or has_limit or self._rebalances is not None
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Yield messages one by one, for ever. A message is done when the next is requested."""
+        """Yield messages one by one, without end. A message is done when the next is requested."""
         poll = self.poll if self._is_polled_closely() else self._core.poll
         while not self._closed:
             yield from poll(1, None)
@@ -328,12 +329,12 @@ class PullConsumer(PolledConsumer):
 
         Args:
             queue: The queue.
-            offset: An offset, ``"first"``, ``"last"``, or the time that messages were stored at.
+            offset: An offset, ``"first"``, ``"last"``, or a time at which messages were stored.
 
         Raises:
             ConfigError: The queue is not assigned to this consumer.
-            RouteError: Its master is away: a slave may not have all messages, so only an offset
-                that is a number can be sought.
+            RouteError: Its master is down. A slave may lack messages, so only a numeric offset can
+                be used.
             RmqError: The broker did not answer with the offset.
 
         Example:
@@ -346,10 +347,10 @@ class PullConsumer(PolledConsumer):
     def commit(self, offsets: Mapping[QueueId, int] | None = None) -> None:
         """Commit everything that was returned, at all brokers at the same time.
 
-        Without an error brokers have it, also what was committed before: they are asked.
+        If it raises nothing, the brokers have confirmed these and all earlier commits.
 
         Args:
-            offsets: Commit these offsets instead, each the one of its queue's next message.
+            offsets: Commit these offsets instead, each that of its queue's next message.
 
         Raises:
             ConfigError: An offset is not a whole number from 0 to 2**63 - 1; nothing is committed.
@@ -367,7 +368,7 @@ class PullConsumer(PolledConsumer):
         self._offset_file.write()
 
     def committed(self, queue: QueueId) -> int | None:
-        """Ask for the group's committed offset in a queue.
+        """Request the group's committed offset in a queue.
 
         Returns:
             The offset of its next message; None if it has not committed one.
@@ -380,7 +381,7 @@ class PullConsumer(PolledConsumer):
         return None if offset < 0 else offset
 
     def bounds(self, queue: QueueId) -> tuple[int, int]:
-        """Ask for a queue's first offset and the one that its next message will get.
+        """Request a queue's first offset and the one that its next message will get.
 
         Example:
             >>> consumer.bounds(queue)  # doctest: +SKIP
@@ -390,7 +391,7 @@ class PullConsumer(PolledConsumer):
         return offsets.first, offsets.last
 
     def offsets(self, queues: Iterable[QueueId] | None = None) -> dict[QueueId, QueueOffsets]:
-        """Ask for the bounds of queues and how far the group has come, all at the same time.
+        """Request the bounds of queues and the group's committed offsets, all at the same time.
 
         Args:
             queues: Queues, assigned or not. Default: the assigned ones.
@@ -411,7 +412,7 @@ class PullConsumer(PolledConsumer):
 
         A call that Ctrl-C interrupts is finished in the background; a second one waits for that.
 
-        `on_revoked` is called first. What it raises is raised once the consumer is closed.
+        `on_revoked` is called first. If it raises, so does this call once the consumer is closed.
 
         Args:
             all_done: Commit everything that was returned. False: leave out the messages of the last

@@ -41,10 +41,10 @@ __all__ = ["PushConsumer"]
 _log = logging.getLogger("pyrmq.consumer")
 
 _END_S = 5.0
-"""Time that a second call of `close` waits beyond the first one's for its commits."""
+"""Extra time that a second call of `close` waits for the commits of the first."""
 
 _running: set[PushConsumer] = set()
-"""Consumers that were started: one that nobody holds goes on until it is closed."""
+"""Started consumers: they go on until closed, even without another reference."""
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -56,61 +56,62 @@ class _StartStopped(BaseException):
 class PushConsumer(ListeningConsumer):
     """Calls a function for each message of the group's topics, in threads of its own.
 
-    A message is done when its call returns. One whose call raises comes again later: after 10 s,
+    A message is done when its call returns. If the call raises, it is delivered again: after 10 s,
     then 30 s, and so on up to 2 h; after `max_tries` it goes to the topic ``%DLQ%<group>``. What
-    was not done when a process dies comes again, so listeners must bear a message twice.
+    was not done when a process dies is delivered again, so listeners must tolerate duplicates.
 
     Args:
         name_server: ``host:port;host:port``, or a sequence of ``host:port``; without it the
             environment variable ``NAMESRV_ADDR`` is read.
         group: Consumer group. Its members share the queues of each topic.
-        threads: Calls at the same time.
-        order: What keeps its order. ``"none"``: nothing. ``"queue"``: one call at a time for each
-            queue, which the broker locks for this consumer (Apache ``MessageListenerOrderly``).
-            ``"key"``: one call at a time for each sharding key, keys of one queue side by side.
-            With an order a message that fails is tried again in place.
-        consume_batch: Messages of one call. With more than 1 a listener gets a list of 1 to that
-            many, and they are done, or come again, together.
-        time_limit: Seconds that a call may take. The message of one that takes longer comes again,
-            its stack is logged, and another thread goes on; the call itself cannot be stopped.
-        max_tries: Further deliveries of a message that fails, before it is a dead letter. None: the
-            group's setting on the broker (16 where it has none); without end with
-            ``order="queue"``.
-        suspend_pause: Seconds before a message that failed is tried again where an order is kept.
+        threads: Number of concurrent calls.
+        order: Which messages stay in order. ``"none"``: none. ``"queue"``: one call at a time for
+            each queue, which the broker locks for this consumer (Apache
+            ``MessageListenerOrderly``). ``"key"``: one call at a time for each sharding key, keys
+            of one queue concurrently. With an order a message that fails is tried again in place.
+        consume_batch: Maximum messages per call. Above 1 a listener gets a list of messages, and
+            they are done, or delivered again, together.
+        time_limit: Seconds that a call may take. If it takes longer, its message is delivered
+            again, its stack is logged, and another thread goes on; the call itself cannot be
+            stopped.
+        max_tries: Redeliveries of a message that fails, before it becomes a dead letter. None: the
+            group's setting on the broker (16 if it has none); unlimited with ``order="queue"``.
+        suspend_pause: Seconds before a message that failed is tried again, if an order is kept.
         start: Where the group begins in a queue that it has never committed: ``"first"``,
             ``"last"``, or a time.
-        instance_name: Distinguishes consumers of one process for brokers; made up when empty.
+        instance_name: Distinguishes consumers of one process for brokers; generated when empty.
         ahead_bytes: Bytes that are fetched and not done, for all queues together.
         ahead_messages: Messages that are fetched and not done, for all queues together. None: only
-            `ahead_bytes` bounds them.
+            `ahead_bytes` limits them.
         max_span: How far a queue is handed out beyond its first message that is not done. After a
-            crash, at most this many messages of it come again.
+            crash, at most this many of its messages are delivered again.
         commit_interval: Seconds between commits of what is done; :meth:`close` commits, too.
-        rebalance: Seconds between looks at the share of the queues; brokers report changes of the
-            group at once.
-        namespace: Goes before the names of group and topics.
+        rebalance: Seconds between checks of this member's share of the queues; brokers report
+            changes of the group at once.
+        namespace: Prefix of the names of group and topics.
         unit_name: The unit that this client belongs to.
-        address_server: An HTTP address that names the name servers, as for a producer.
+        address_server: HTTP address of the list of name servers, as for a producer.
         allocate: How the members share the queues of a topic: ``"average"`` (a block of neighbours
             each), ``"circle"`` (one queue in turn), ``"consistent_hash"``, or a strategy of
             :mod:`pyrmq.routing.allocate` or your own, which is called in a thread of the consumer.
-            All members of a group must use the same: else queues are read twice, or by nobody.
+            All members of a group must use the same; otherwise queues are read twice or not at all.
         broadcasting: Every member gets every message (Apache ``BROADCASTING``) and keeps its
             offsets in a file of its own. The group has no retries: messages that fail are dropped.
             The file is named by `instance_name`, ``DEFAULT`` when empty: two members on one machine
-            need names of their own.
+            need different names.
         offset_dir: Folder of these files. Default: ``.rocketmq_offsets`` in the home directory.
         hooks: See each message before and after its call, such as those of :mod:`pyrmq.otel`.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
-        tls: Open connections through TLS. Default: what the credentials' file or the environment
+        tls: Open connections with TLS. Default: what the credentials file or the environment
             variable ``PYRMQ_TLS`` says; without them plain TCP.
-        trace: Write Apache's message traces of each call.
-        trace_topic: Where to.
+        trace: Write Apache's message traces for each call.
+        trace_topic: Topic of the traces.
         invisible: Seconds that a message is hidden from other members at first, in a group that
-            pops (Apache ``popInvisibleTime``). The time is renewed while the message waits or is at
-            work, so this is how late it comes again after a member has died. 1 s to 12 h.
-        client_rebalance: Pull, also when the group's mode is POP on its brokers.
+            pops (Apache ``popInvisibleTime``). The time is renewed while the message waits or is
+            being handled. After a member has died it is the delay of the next delivery. 1 s to 12
+            h.
+        client_rebalance: Pull even if the group's mode on its brokers is POP.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -127,9 +128,9 @@ class PushConsumer(ListeningConsumer):
         self._pool: Pool | None = None
         self._is_closed = threading.Event()
         self._closing_in: int | None = None
-        # Whether Ctrl-C has ended the wait of a close, which goes on.
+        # Whether Ctrl-C has interrupted the wait for a close, which goes on.
         self._is_interrupted = False
-        # Whether a signal ends the wait of `start` for servers.
+        # Whether a signal interrupts the wait of `start` for servers.
         self._may_stop_start = False
         # Not held over the network. Reentrant: a signal's handler may close the consumer anywhere.
         self._lock = threading.RLock()
@@ -142,7 +143,7 @@ class PushConsumer(ListeningConsumer):
         *,
         sql: str | None = None,
     ) -> None:
-        """Name the function that gets a topic's messages.
+        """Set the function that gets a topic's messages.
 
         Its argument is decoded by the annotation of its parameter: ``bytes``, ``str``, ``dict`` (a
         JSON object), a dataclass or a pydantic model (of a JSON object); without one it gets the
@@ -151,8 +152,8 @@ class PushConsumer(ListeningConsumer):
         Args:
             topic: Topic; it must exist when the consumer starts.
             listener: Takes the message. It returns None or ``ConsumeResult.SUCCESS`` when the
-                message is done, and ``ConsumeResult.RECONSUME_LATER`` when it shall come again; it
-                may raise :class:`pyrmq.ReconsumeLater` or :class:`pyrmq.DeadLetter`. Every other
+                message is done, and ``ConsumeResult.RECONSUME_LATER`` to have it delivered again;
+                it may raise :class:`pyrmq.ReconsumeLater` or :class:`pyrmq.DeadLetter`. Any other
                 exception means later.
             tags: ``*`` for all, or tags with ``||`` between them.
             sql: A condition on the messages' properties in place of tags, such as ``"a > 5 AND
@@ -175,7 +176,7 @@ class PushConsumer(ListeningConsumer):
     def listener(
         self, topic: str, tags: str = "*", *, sql: str | None = None
     ) -> Callable[[_Function], _Function]:
-        """Name the function that gets a topic's messages, as a decorator. See :meth:`subscribe`.
+        """Set the function that gets a topic's messages, as a decorator. See :meth:`subscribe`.
 
         Example:
             >>> @consumer.listener("orders")  # doctest: +SKIP
@@ -190,12 +191,12 @@ class PushConsumer(ListeningConsumer):
         return name
 
     def start(self) -> None:
-        """Join the group and begin to call listeners.
+        """Join the group and start calling listeners.
 
         Raises:
             ConfigError: No topic is subscribed, or the consumer has started.
-            ClosedError: The consumer is closed, or was closed meanwhile. One that fails to start is
-                closed, too.
+            ClosedError: The consumer is closed, or was closed meanwhile. A consumer that fails to
+                start is closed, too.
             TopicNotFound: No broker has a topic.
             FilterError: A condition of ``sql`` is wrong; `position` says where.
             NameServerUnreachable: No name server answered.
@@ -209,7 +210,7 @@ class PushConsumer(ListeningConsumer):
         try:
             self._begin(self._join())
         except BaseException as error:
-            # It may be in the group already: it must not hold queues that it does not read.
+            # It may have joined the group already, and must not hold queues that it does not read.
             if not self._abandon() and isinstance(error, RmqError):
                 raise ClosedError("the consumer was closed while it started") from error
             raise
@@ -233,24 +234,23 @@ class PushConsumer(ListeningConsumer):
             pool.start()
 
     def _abandon(self) -> bool:
-        """End a start that failed. False: a close has come before."""
+        """End a start that failed. False: a close came before."""
         self._may_stop_start = False
         is_first = self._begin_closing()
         if is_first:
             self._finish_closing()
         elif self._callbacks is not None:
-            # The close may have come before there was a thread.
+            # The close may have come before the thread was started.
             self._callbacks.end()
         return is_first
 
     def run(self, *, grace: float = 30.0) -> None:
         """Start, and block until SIGTERM, SIGINT (Ctrl-C) or :meth:`close`; then close.
 
-        In the main thread only: signals come there. The handlers that were there before are put
-        back.
+        Only for the main thread, which gets signals. The former handlers are restored at the end.
 
         Args:
-            grace: Seconds that the calls that run then have.
+            grace: Seconds for running calls to finish.
 
         Raises:
             ConfigError: This is not the main thread.
@@ -261,7 +261,7 @@ class PushConsumer(ListeningConsumer):
         """
         if threading.current_thread() is not threading.main_thread():
             raise ConfigError(
-                "`run` takes signals, which come to the main thread: use `start` here"
+                "`run` handles signals, which only the main thread gets: use `start` here"
             )
         asked = threading.Event()
 
@@ -284,13 +284,13 @@ class PushConsumer(ListeningConsumer):
         finally:
             self._may_stop_start = False
             for number, handler in before.items():
-                # None: it was installed by native code, which only that code can do again.
+                # None: native code installed it, and only that code can restore it.
                 if handler is not None:
                     signal.signal(number, handler)
             self.close(timeout=grace)
 
     def commit(self) -> None:
-        """Tell the brokers what is done, without waiting for the next interval.
+        """Commit what is done, without waiting for the next interval.
 
         Raises:
             CommitError: Some brokers refused or did not answer; it lists their queues.
@@ -302,18 +302,18 @@ class PushConsumer(ListeningConsumer):
         self._offset_file.write()
 
     def close(self, timeout: float = 30.0) -> None:
-        """Take nothing more, wait for the calls that run, commit, and leave the group.
+        """Take nothing more, wait for running calls, commit, and leave the group.
 
-        Messages whose calls have not returned by then come again. A second call waits for the
-        first, but for one that the handler of a signal makes in the thread of the first. A call
-        that Ctrl-C interrupts is finished in the background.
+        Messages whose calls have not returned by then are delivered again. A second call waits for
+        the first, except in a signal handler in the thread of the first. A call that Ctrl-C
+        interrupts is finished in the background.
 
         Args:
-            timeout: Seconds that the calls that run have.
+            timeout: Seconds for running calls to finish.
 
         Raises:
             CommitError: Some positions could not be committed; it lists the queues. The consumer is
-                closed all the same.
+                closed nevertheless.
 
         Example:
             >>> consumer.close()  # doctest: +SKIP
@@ -325,7 +325,7 @@ class PushConsumer(ListeningConsumer):
             threading.Thread(target=self.close, args=(timeout,), name="pyrmq-close").start()
             return
         if not self._begin_closing():
-            # A signal's handler would wait for the call that it has interrupted.
+            # A signal handler would wait for the call that it has interrupted.
             if self._closing_in != threading.get_ident():
                 self._is_closed.wait(timeout + _END_S)
                 if self._is_interrupted:
@@ -334,7 +334,7 @@ class PushConsumer(ListeningConsumer):
         try:
             if self._pool is not None and not self._pool.end(timeout):
                 _log.warning(
-                    "group %s: closed while listeners were at work; their messages come again",
+                    "group %s: closed while listeners ran; their messages will be delivered again",
                     self._group,
                 )
         finally:
@@ -363,7 +363,7 @@ class PushConsumer(ListeningConsumer):
                 if self._pool is not None:
                     self._pool.join(1.0)
             finally:
-                # Ctrl-C may have come once more.
+                # Ctrl-C may have been pressed again.
                 _running.discard(self)
                 self._is_closed.set()
                 self._closing_in = None
@@ -374,14 +374,15 @@ class PushConsumer(ListeningConsumer):
         return (counts.done, counts.timed_out) if counts else (0, 0)
 
     def __enter__(self) -> Self:
-        """Start, and give the consumer itself."""
+        """Start, and return the consumer."""
         self.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Close the consumer.
 
-        After an exception of the block a failed commit is only logged, so that it is raised.
+        After an exception in the block a failed commit is only logged, so that the exception is
+        raised.
         """
         try:
             self.close()

@@ -29,7 +29,7 @@ CLOSE_S = 5.0
 
 
 def rebalance_callbacks(options: ConsumerOptions) -> dict[str, OnRebalance | None]:
-    """Return the callback of each kind of event; what is lost is revoked without one of its own."""
+    """Return the callback of each kind of event; lost queues without one are revoked."""
     return {
         "assigned": options.on_assigned,
         "revoked": options.on_revoked,
@@ -46,7 +46,7 @@ def refuse_nested_poll() -> ConfigError:
 
 
 def hangs(group: str) -> None:
-    """Log that a callback does not return."""
+    """Log that a callback has not returned."""
     text = "group %s: a callback for queues has not returned for %g s; they go back without it"
     _log.error(text, group, CLOSE_S)
 
@@ -72,8 +72,8 @@ class RebalanceCallbacks:
         """Make the calls that are due; see :meth:`call`.
 
         Args:
-            consumer: What callbacks get.
-            timeout: Seconds to wait for a callback that runs in another thread; None: for ever.
+            consumer: Argument of the callbacks.
+            timeout: Seconds to wait for a callback that runs in another thread; None: no limit.
 
         Raises:
             ConfigError: A callback polls.
@@ -89,8 +89,8 @@ class RebalanceCallbacks:
         """Make the calls that are due.
 
         Args:
-            consumer: What callbacks get.
-            all_done: What was returned of queues that go back is done.
+            consumer: Argument of the callbacks.
+            all_done: Whether messages returned from queues that go back are done.
             timeout: Seconds to wait for a callback that runs in another thread.
 
         Returns:
@@ -99,7 +99,7 @@ class RebalanceCallbacks:
         """
         failure: CommitError | None = None
         if os.getpid() != self._pid:
-            # The lock may have been held at the fork. This raises ForkError.
+            # Raises ForkError in a child: the lock may have been held at the fork.
             self._events.next(all_done)
         limit = -1 if timeout is None else min(max(timeout, 0.0), threading.TIMEOUT_MAX)
         if not self._lock.acquire(timeout=limit):
@@ -116,9 +116,9 @@ class RebalanceCallbacks:
         return True, failure
 
     def retire(self, consumer: object, topic: str | None, *, all_done: bool) -> CommitError | None:
-        """Have the queues of a topic, or all, revoked before they go back."""
+        """Have the queues of a topic, or all queues, revoked before they go back."""
         if os.getpid() != self._pid:
-            # In a forked child a close does nothing, and all else raises ForkError.
+            # In a forked child a close does nothing, and everything else raises ForkError.
             return None
         if topic is None:
             self._events.retire_all()

@@ -1,4 +1,4 @@
-"""The consumer that takes messages for a time (Apache ``SimpleConsumer``).
+"""The consumer that hides messages for a time (Apache ``SimpleConsumer``).
 
 Example:
     >>> from pyrmq import Producer, SimpleConsumer
@@ -37,36 +37,36 @@ __all__ = ["SimpleConsumer"]
 
 
 class SimpleConsumer(ConfiguredSimpleConsumer):
-    """Takes messages for a time. One consumer serves any number of threads.
+    """Receives messages and hides them for a time. One consumer serves any number of threads.
 
     A message that was received is hidden from the other members of the group until its invisible
     time is over. Acknowledge it within that time, or it is delivered again. Any member may get any
-    message: no queues are shared out, so a slow member holds nobody up, and members come and go
+    message: queues are not assigned, so a slow member delays no other, and members come and go
     without a rebalance. Brokers serve this (POP) from 5.0 on.
 
-    A consumer has a connection of its own to each broker. After a fork the child must make its own
+    A consumer has its own connection to each broker. After a fork the child must make its own
     consumer: the parent's raises :class:`ForkError` there.
 
     Args:
         name_server: ``host:port;host:port``, or a sequence of ``host:port``. Default: the
             environment variable ``NAMESRV_ADDR``.
         group: Consumer group.
-        order: ``"queue"``: the messages of a queue come in order. The next ones come only when
-            those that were received are acknowledged, or their invisible time is over; then the
-            same come again (a FIFO group). All members must say the same. Default: ``"none"``.
+        order: ``"queue"``: the messages of a queue are received in order. The next ones follow only
+            when those that were received are acknowledged. If their invisible time ends first, they
+            are delivered again (a FIFO group). All members must use the same. Default: ``"none"``.
         start: Where the group begins in a queue that it has never read: ``"first"`` (the oldest
-            message that is kept) or ``"last"`` (the newest). Default: ``"first"``.
+            message that is stored) or ``"last"`` (the newest). Default: ``"first"``.
         max_tries: Deliveries after the first before a message goes to the topic ``%DLQ%<group>``
-            in place of being received. Default: the group's setting on the broker, 16 there.
+            instead of being received. Default: the group's setting on the broker, 16 there.
         instance_name: Distinguishes the consumers of one process for brokers. Default: a name is
-            made up.
+            generated.
         namespace: Prefix of the names of group and topics, as for a producer.
         unit_name: The unit that this client belongs to.
-        address_server: Where to ask for the name servers by HTTP, as for a producer.
+        address_server: HTTP address of the list of name servers, as for a producer.
         hooks: See what is received, such as those of :mod:`pyrmq.otel`.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it nothing is signed.
-        tls: Open connections through TLS. Default: what the credentials' file or the environment
+        tls: Open connections with TLS. Default: what the credentials file or the environment
             variable ``PYRMQ_TLS`` says; without them plain TCP.
 
     Raises:
@@ -80,7 +80,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
     def subscribe(
         self, topic: str | Iterable[str], tags: str = "*", *, sql: str | None = None
     ) -> None:
-        """Receive messages of topics from now on. A filter of a topic replaces the one before.
+        """Receive messages of topics from now on. A topic's new filter replaces the old one.
 
         Args:
             topic: A topic, or several; they must exist.
@@ -102,7 +102,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
             self._core.subscribe(one, text, is_sql)
 
     def unsubscribe(self, topic: str) -> None:
-        """Receive nothing more of a topic. What was received can still be acknowledged.
+        """Receive nothing more from a topic. Received messages can still be acknowledged.
 
         Raises:
             ConfigError: The topic is not subscribed to.
@@ -121,10 +121,10 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
     ) -> list[PoppedMessage]:
         """Return messages of the subscribed topics; wait for the first.
 
-        A message that was tried too often (`max_tries`) becomes a dead letter and is not returned.
+        A message that exceeded `max_tries` becomes a dead letter and is not returned.
 
         Args:
-            max_messages: The most to return. A broker gives at most 32 at once.
+            max_messages: The maximum to return. A broker returns at most 32 at once.
             invisible: Seconds for which they are hidden from others, from 1 to 43,200. It must be
                 enough to handle and acknowledge all of them, unless they are renewed.
             wait: Seconds to wait for the first message; 0 asks the brokers once. All brokers are
@@ -162,10 +162,10 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
             messages: A message that was received or its receipt, or several.
 
         Raises:
-            ReceiptError: The message's time is over, or it was acknowledged or given back before,
-                or its broker does not know the receipt; or the broker answered after that time, or
-                never answered a change of it: then the message may be delivered again.
-            AckError: Several were given, and some failed. It lists them; the others are done.
+            ReceiptError: The message's time is over, it was acknowledged or given back before, or
+                its broker does not know the receipt. Or the broker answered after that time, or
+                never answered a change of it; the message may then be delivered again.
+            AckError: Some of several messages failed. It lists them; the others are done.
             RmqError: The broker did not answer: the message may be delivered again.
 
         Example:
@@ -175,18 +175,18 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         check_acks(settled, is_one, self._core.ack(settled))
 
     def change_invisible(self, message: MessageOrReceipt, invisible: float) -> None:
-        """Hide a message for another time, counted from now.
+        """Hide a message for a new time, counted from now.
 
         Args:
             message: The message or its receipt.
-            invisible: Seconds, up to 43,200; 0 gives it back: it is delivered again at once.
+            invisible: Seconds, up to 43,200; 0 gives it back, to be delivered again at once.
 
         Raises:
             ConfigError: The time is out of its range.
             ReceiptError: As for :meth:`ack`.
-            RmqError: The broker did not answer. It may have changed the time all the same, under a
-                receipt that nobody knows: the message may be delivered again though it is
-                acknowledged, and :meth:`ack` says so.
+            RmqError: The broker did not answer. It may have changed the time nevertheless, under an
+                unknown receipt. The message may then be delivered again though it is acknowledged,
+                and :meth:`ack` says so.
 
         Example:
             >>> consumer.change_invisible(message, 300.0)  # doctest: +SKIP
@@ -197,14 +197,14 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         """Leave the group and close every connection. A second call does nothing.
 
         A call that Ctrl-C interrupts is finished in the background; a second one waits for that.
-        What was fetched and not returned is given back. What was returned and not acknowledged is
-        delivered again when its time is over.
+        Messages that were fetched and not returned are given back. Those that were returned and not
+        acknowledged are delivered again when their time is over.
 
         Example:
             >>> consumer.close()  # doctest: +SKIP
         """
         if self._closed:
-            # It may be under way.
+            # A close may be in progress.
             self._core.close()
             return
         self._closed = True

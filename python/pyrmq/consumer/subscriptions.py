@@ -1,4 +1,4 @@
-"""The topics of a polled consumer: by name, by pattern, and given back when nobody polls."""
+"""The topics of a polled consumer: by name, by pattern, and given back if it is not polled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["SubscribeCall", "Subscriptions", "await_joined"]
 _log = logging.getLogger("pyrmq.consumer")
 
 _CHECKS = 4
-"""Looks at the time since the last poll in each interval."""
+"""Checks of the time since the last poll, per interval."""
 
 _PAUSE_S = 0.001
 """Pause between two topics of a pattern: a lock alone goes to the thread that has just had it."""
@@ -41,7 +41,7 @@ _Filter = tuple[str, bool]
 
 
 def await_joined(joining: Future[Exception | None], wait_ms: int | None) -> None:
-    """Wait until topics are joined again, `wait_ms` at the most; None: as long as it takes.
+    """Wait until topics are joined again, at most `wait_ms`; None: without limit.
 
     Raises:
         RmqError: They could not be joined.
@@ -77,10 +77,10 @@ class SubscribeCall:
 
 
 class Subscriptions:
-    """What a polled consumer is subscribed to.
+    """The subscriptions of a polled consumer.
 
-    A thread of its own looks for topics, leaves them and joins them again: the consumer's callback
-    thread must be free for the strategy that a new topic asks for.
+    A separate thread looks for topics, leaves them and joins them again: the consumer's callback
+    thread must be free for the allocation strategy that a new topic needs.
 
     Args:
         control: The native consumer.
@@ -109,17 +109,17 @@ class Subscriptions:
         self._changing = threading.RLock()
         self._polling = 0
         self._polled = monotonic()
-        # The queues go back as nobody polls.
+        # The queues go back since there are no polls.
         self._is_away = False
-        # Topics that were left for that, or are being left.
+        # Topics that were left for that reason, or are being left.
         self._left: set[str] = set()
-        # Ends when all of them are joined again, with the error if that fails.
+        # Done when all of them are joined again, or with the error.
         self._joining: Future[Exception | None] | None = None
         self._apart: dict[str, threading.Thread] = {}
         self._pid = os.getpid()
 
     def serve(self, thread: CallbackThread) -> None:
-        """Let a thread look for new topics, and for polls that do not come."""
+        """Start the thread that looks for new topics and for missing polls."""
         thread.repeat(self._options.rebalance, self._look_apart)
         if self._options.max_poll_interval is not None:
             thread.repeat(self._options.max_poll_interval / _CHECKS, self.check)
@@ -213,7 +213,7 @@ class Subscriptions:
         A topic that cannot be joined is logged, and tried again with each look.
 
         Raises:
-            ConfigError: The name servers are only known by an address server.
+            ConfigError: The name servers are known only through an address server.
             RmqError: No name server answered, or not one topic that matches could be joined. Then
                 nothing has changed.
         """
@@ -342,10 +342,10 @@ class Subscriptions:
 
     def _look_apart(self) -> None:
         if self._patterns:
-            self._start_apart("topics of a pattern not looked at", self.look)
+            self._start_apart("topics of a pattern could not be checked", self.look)
 
     def _start_apart(self, failure: str, function: Callable[[], None]) -> None:
-        """Call a function in a thread of its own, unless the last such call has not ended."""
+        """Call a function in a separate thread, unless the last such call is still running."""
 
         def call() -> None:
             try:
@@ -362,10 +362,10 @@ class Subscriptions:
             self._apart[failure].start()
 
     def poll_begins(self) -> Future[Exception | None] | None:
-        """Note a poll; join the group again if queues went back because nobody polled.
+        """Record a poll; join the group again if queues went back for lack of polls.
 
         Returns:
-            What ends when all topics are joined again, with why not; None: all are.
+            What is done when all topics are joined again, or has the error; None: all are joined.
         """
         if self._is_elsewhere():
             return None
@@ -385,7 +385,7 @@ class Subscriptions:
             return self._joining
 
     def poll_ends(self) -> None:
-        """Begin to wait for the next poll."""
+        """Start waiting for the next poll."""
         if self._is_elsewhere():
             return
         with self._lock:
@@ -393,14 +393,14 @@ class Subscriptions:
             self._polled = monotonic()
 
     def _join(self, joining: Future[Exception | None]) -> None:
-        """Join the topics that were left; a poll raises why not, and the next one tries again."""
+        """Join the topics that were left; a poll raises the error, and the next one tries again."""
         failure: Exception | None = None
         with self._changing:
             while failure is None:
                 with self._lock:
                     topic = min(self._left, default=None)
                     if topic is None:
-                        # With the lock: what is left from now on is joined by the next one.
+                        # Under the lock: topics left from now on are joined by the next one.
                         joining.set_result(None)
                         break
                     wish = self._topics.get(topic)
@@ -431,11 +431,11 @@ class Subscriptions:
         return failure
 
     def check(self) -> None:
-        """Give the queues back if nobody has polled for too long, in another thread."""
+        """Give the queues back in another thread if there was no poll for too long."""
         with self._lock:
             is_silent = self._silence() is not None
         if is_silent:
-            self._start_apart("queues not given back", self._give_back)
+            self._start_apart("queues could not be given back", self._give_back)
 
     def _silence(self) -> float | None:
         """Return the seconds without a poll; None: the queues stay."""
@@ -455,8 +455,8 @@ class Subscriptions:
                 topics = [*self._topics]
             log_error(
                 "group %s: not polled for %.1f s (`max_poll_interval` is %g s): its queues go to "
-                "the other members until it is polled again; the messages of the last poll come "
-                "again there",
+                "the other members until it is polled again; these also get the messages of the "
+                "last poll",
                 self._options.group,
                 silent,
                 self._options.max_poll_interval,
@@ -464,13 +464,13 @@ class Subscriptions:
             for topic in topics:
                 with self._lock:
                     if not self._is_away:
-                        # Polled again: the others stay.
+                        # Polled again: keep the others.
                         return
                     self._left.add(topic)
                 try:
                     self._control.unsubscribe(topic, True)
                 except RmqError as error:
-                    # It has gone all the same, and the others must go, too.
+                    # It is gone nevertheless, and the others must go, too.
                     if isinstance(error, ClosedError | ForkError):
                         raise
                     log_error("group %s: leaving %s", self._options.group, topic, error=error)

@@ -7,11 +7,11 @@
         [01 reason] 02
 
 Each message has both; `requestId` ties them. A body that does not fit the listener's annotation has
-a `reason`: Apache's reader passes over fields that it does not know.
+a `reason`: Apache's reader ignores fields that it does not know.
 
-They wait in a bounded list, and leave together: at most 20 calls or 128,000 bytes in a message to
-the trace topic. A trace is never in the way: what does not fit into the list, and what cannot be
-sent, is dropped and counted. Nobody waits longer than a second or two for brokers.
+They wait in a bounded list and are sent together: at most 20 calls or 128,000 bytes in a message to
+the trace topic. Traces never delay calls: what does not fit in the list, or cannot be sent, is
+dropped and counted. No wait for brokers takes longer than a second or two.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BYTES = 128_000
 _KEY_BYTES = 16 * 1024
 _REASON = 1024
 _FLUSH_S, _LAST_FLUSH_S = 1.0, 2.0
-"""Time for brokers to take traces: in the thread that answers brokers, and at the end."""
+"""Time for brokers to accept traces: in the thread that answers brokers, and at the end."""
 _SUCCESS, _EXCEPTION, _FAILED = 0, 2, 4
 """Apache's ``ConsumeReturnType``, by number."""
 
@@ -77,7 +77,7 @@ class Trace(ConsumeHook):
         self.dropped = 0
 
     def before_process(self, consuming: Consuming) -> None:
-        """Note that a call begins."""
+        """Record that a call begins."""
         traced = [
             one for one in consuming.messages if one.properties.get(Property.TRACE_ON) != "false"
         ]
@@ -104,7 +104,7 @@ class Trace(ConsumeHook):
     def after_process(
         self, consuming: Consuming, error: BaseException | None, outcome: ConsumeOutcome
     ) -> None:
-        """Note how a call ended."""
+        """Record how a call ended."""
         noted = consuming.notes.pop(self, None)
         if noted is None:
             return
@@ -132,7 +132,7 @@ class Trace(ConsumeHook):
         self._keep(rows, traced)
 
     def flush(self, seconds: float = _FLUSH_S) -> None:
-        """Send what waits; return when it has arrived, or after `seconds`."""
+        """Send the waiting traces; return when they have arrived, or after `seconds`."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         texts: list[tuple[list[str], list[str]]] = []
@@ -145,16 +145,18 @@ class Trace(ConsumeHook):
             texts[-1][1].extend(keys)
             size += len(text)
         for parts, keys in texts:
-            told = partial(self._sent, len(parts))
+            on_delivery = partial(self._sent, len(parts))
             body = "".join(parts)
             try:
-                self._producer.produce(self._topic, body, told, wait=False, keys=_fitting(keys))
+                self._producer.produce(
+                    self._topic, body, on_delivery, wait=False, keys=_fitting(keys)
+                )
             except RmqError as error:
-                told(error, None)
+                on_delivery(error, None)
         self._producer.flush(seconds)
 
     def close(self) -> None:
-        """Send what waits, and end: within some seconds, also when brokers are silent."""
+        """Send the waiting traces and close, within seconds even if brokers are silent."""
         try:
             self.flush(_LAST_FLUSH_S)
         finally:

@@ -1,7 +1,7 @@
 """A page that shows a cluster: brokers, topics, groups, messages, dead letters, options.
 
 It needs the extra ``dashboard``, and works for pyrmq's servers and Apache's. ``pyrmq dashboard``
-starts it; ``app.py`` is an ASGI application, ``cluster.py`` what it asks the cluster.
+starts it; ``app.py`` is an ASGI application, ``cluster.py`` its requests to the cluster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["check_extra"]
 
 
 def check_extra() -> None:
-    """Say what is missing, before anything starts.
+    """Check for missing libraries, before anything starts.
 
     Raises:
         ConfigError: The libraries of the extra are not installed.

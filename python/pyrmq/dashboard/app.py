@@ -1,4 +1,4 @@
-"""The application: what a browser may ask, checked, and answered as JSON."""
+"""The application: checks the requests of browsers, and answers as JSON."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from pyrmq.dashboard.guard import Permissions
 
 _STATIC = Path(__file__).parent / "static"
-_MOST_MESSAGES = 200
-_MOST_RESENT = 500
+_MAX_MESSAGES = 200
+_MAX_RESENT = 500
 _LOGGED_CHARACTERS = 1000
 _ASKING_AT_ONCE = 16
-"""Requests that ask the cluster; the page's files have threads of their own."""
+"""Concurrent requests to the cluster; the page's files have separate threads."""
 
 
 def application(cluster: Cluster, permissions: Permissions) -> Starlette:
     """The ASGI application for a cluster, which it starts and closes.
 
     Args:
-        cluster: What it shows.
+        cluster: The cluster's data.
         permissions: What a request may do.
 
     Example:
@@ -94,12 +94,12 @@ def _reads(
         "topic-names": lambda _: cluster.topic_names(),
         "topic": lambda query: cluster.topic(query.need("topic")),
         "newest": lambda query: cluster.reader.newest(
-            query.need("topic"), query.number("count", 20, most=_MOST_MESSAGES)
+            query.need("topic"), query.number("count", 20, most=_MAX_MESSAGES)
         ),
         "groups": lambda query: cluster.groups(query.text("search"), query.number("page", 0)),
         "group": lambda query: cluster.group(query.need("group")),
         "messages": lambda query: cluster.reader.by_key(
-            query.need("topic"), query.need("key"), query.number("count", 64, most=_MOST_MESSAGES)
+            query.need("topic"), query.need("key"), query.number("count", 64, most=_MAX_MESSAGES)
         ),
         "message": lambda query: cluster.message(query.need("id"), query.text("topic")),
         "dead-letter-groups": lambda _: cluster.dead_letter_groups(),
@@ -109,7 +109,7 @@ def _reads(
 
 def _writes(changes: Changes) -> dict[str, Callable[[_Body], Any]]:
     return {
-        "resend": lambda body: changes.resend(body.text("group"), body.texts("ids", _MOST_RESENT)),
+        "resend": lambda body: changes.resend(body.text("group"), body.texts("ids", _MAX_RESENT)),
         "set-option": lambda body: changes.set_option(
             body.text("broker"), body.text("key"), body.text("value", may_be_empty=True)
         ),
@@ -154,15 +154,15 @@ class _Body:
     def text(self, name: str, *, may_be_empty: bool = False) -> str:
         value = self._tree.get(name)
         if not _is_text(value) or not (value or may_be_empty):
-            raise ConfigError(f"`{name}` must be a text")
+            raise ConfigError(f"`{name}` must be a string")
         return str(value)
 
     def texts(self, name: str, most: int) -> list[str]:
         value = self._tree.get(name)
         if not isinstance(value, list) or not all(_is_text(each) for each in value):
-            raise ConfigError(f"`{name}` must be a list of texts")
+            raise ConfigError(f"`{name}` must be a list of strings")
         if not 0 < len(value) <= most:
-            raise ConfigError(f"`{name}` has {len(value)} texts: it must have 1 to {most}")
+            raise ConfigError(f"`{name}` has {len(value)} strings: it must have 1 to {most}")
         return value
 
     def number(self, name: str, least: int, most: int) -> int:
@@ -173,7 +173,7 @@ class _Body:
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value of JSON is a text that UTF-8 has: half of a surrogate pair is none."""
+    """Whether a JSON value is a string that UTF-8 can encode: half of a surrogate pair is not."""
     if not isinstance(value, str):
         return False
     try:

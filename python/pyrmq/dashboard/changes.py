@@ -1,4 +1,4 @@
-"""What the page changes: options, dead letters, offsets of groups, topics."""
+"""Changes by the page: options, dead letters, offsets of groups, topics."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from pyrmq.dashboard.cluster import Cluster
 
 Tree = dict[str, Any]
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 
 
 def _moment(text: str) -> datetime:
-    """The time that a text of ms since 1970 names.
+    """The time of a text in ms since 1970.
 
     Example:
         >>> _moment("1000").isoformat()
@@ -30,12 +30,12 @@ def _moment(text: str) -> datetime:
     """
     try:
         if text.isascii() and text.isdigit():
-            return datetime.fromtimestamp(int(text[:_MOST_DIGITS]) / 1000, UTC)
+            return datetime.fromtimestamp(int(text[:_MAX_DIGITS]) / 1000, UTC)
     except (OSError, OverflowError, ValueError):
         # After the year 9999.
         pass
     raise ConfigError(
-        f"`to` is `{text[:_MOST_DIGITS]}`: it must be first, last, or a time in ms since 1970"
+        f"`to` is `{text[:_MAX_DIGITS]}`: it must be first, last, or a time in ms since 1970"
     )
 
 
@@ -75,7 +75,7 @@ class Changes:
         return {"broker": broker, "key": key, "value": self.options(broker)["options"][key]}
 
     def resend(self, group: str, ids: Sequence[str]) -> Tree:
-        """Give dead letters to their group again; says of each that failed, why."""
+        """Send dead letters to their group again; return the cause of each failure."""
         failed = {}
         for each in ids:
             try:

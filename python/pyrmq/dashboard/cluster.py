@@ -1,4 +1,4 @@
-"""What the page shows of a cluster, as trees for JSON. Each call asks the cluster; all may wait."""
+"""The page's data about a cluster, as trees for JSON. Each call sends requests and may wait."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pyrmq.remoting import Client
 Tree = dict[str, Any]
 
 RANKED_GROUPS = 200
-"""Up to this number of groups, all are asked for their lag, so that the page can rank them."""
+"""Up to this number of groups, the lag of all is requested, so that the page can rank them."""
 _AT_ONCE = 8
 
 
 class Cluster:
-    """A cluster as the page sees it.
+    """The data of a cluster for the page.
 
     Args:
         name_server: Its name servers.
@@ -47,11 +47,11 @@ class Cluster:
         self._counted: dict[str, tuple[float, int]] = {}
 
     def start(self) -> None:
-        """Begin to sample the brokers."""
+        """Start sampling the brokers."""
         self.sampler.start()
 
     def forget(self) -> None:
-        """Ask the cluster anew, after a change."""
+        """Drop cached answers, after a change."""
         self._masters.forget()
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Cluster:
         self.admin.close()
 
     def overview(self) -> Tree:
-        """Brokers with their rates, the last five minutes, and how much there is of everything."""
+        """Brokers with their rates, the last five minutes, and totals."""
         sample, history = self.sampler.latest()
         tree: Tree = {
             "name_server": self.name_server,
@@ -80,7 +80,7 @@ class Cluster:
         return tree
 
     def topics(self, search: str, page: int, *, system: bool) -> Tree:
-        """A page of topics, by name, with what they hold and get."""
+        """A page of topics, by name, with their sizes and rates."""
         known, errors = self._masters.topics()
         names = self._masters.system_names()
         wanted = [
@@ -136,7 +136,7 @@ class Cluster:
         return {"topic": topic, "rate": rate, "queues": queues, "groups": list(lags)}
 
     def groups(self, search: str, page: int) -> Tree:
-        """A page of consumer groups: the largest lag first where there are not too many."""
+        """A page of consumer groups: the largest lag first if there are not too many."""
         known, errors = self._masters.groups()
         names = [group for group in known if search.lower() in group.lower() and not is_own(group)]
         if len(names) > RANKED_GROUPS:
@@ -162,7 +162,7 @@ class Cluster:
                 "next": progress[queue].last if queue in progress else None,
                 **asdict(lag),
             }
-            # What is read for the first time before what comes again.
+            # First deliveries before retries.
             for queue, lag in sorted(lags.items(), key=lambda one: one[0].topic.startswith("%"))
         ]
         return {**asdict(described), "queues": queues}
@@ -213,11 +213,11 @@ class Cluster:
         }
 
     def _rate(self, name: str, count: int) -> float | None:
-        """By how much a counter has grown in a second since it was last seen."""
+        """The growth of a counter per second since it was last seen."""
         now = time.monotonic()
         with self._lock:
             at, before = self._counted.get(name, (now, count))
-            # Two requests at once would divide by next to nothing.
+            # Two requests at once would divide by almost zero.
             if now - at > 1 or name not in self._counted:
                 self._counted[name] = (now, count)
         passed = now - at
@@ -235,7 +235,7 @@ class Cluster:
         row: Tree = {"group": group, "lag": None, "topics": [], "members": None}
         silent = self.sampler.silent()
         if silent:
-            # Each of the others would be asked for nothing: a lag is a sum over all brokers.
+            # The others need no request then: a lag is a sum over all brokers.
             return row | {"error": "; ".join(silent.values())}
         try:
             progress = self.admin.consumer_progress(group)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 TOKEN_HEADER = "x-pyrmq-token"  # noqa: S105 - a name, not a token
-MOST_BODY_BYTES = 1 << 20
+MAX_BODY_BYTES = 1 << 20
 
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -36,9 +36,9 @@ class Permissions:
 
     Attributes:
         hosts: Names that the `Host` header may have, without port, in lower case.
-        token: What a request must know to change something.
+        token: The token that a request needs to change something.
         may_write: Whether anything can be changed.
-        reads_need_token: Whether a request must know the token to read, too.
+        reads_need_token: Whether a request also needs the token to read.
     """
 
     hosts: frozenset[str]
@@ -92,8 +92,8 @@ class Guard:
         if not token or not hmac.compare_digest(given.encode(), token.encode()):
             return _refused(401, "the token is missing or wrong; the dashboard printed it at start")
         length = headers.get("content-length", "")
-        if not reads and not (length.isdigit() and int(length) <= MOST_BODY_BYTES):
-            return _refused(413, f"a request has up to {MOST_BODY_BYTES} bytes")
+        if not reads and not (length.isdigit() and int(length) <= MAX_BODY_BYTES):
+            return _refused(413, f"a request may have up to {MAX_BODY_BYTES} bytes")
         return None
 
 

@@ -1,4 +1,4 @@
-"""What the masters of a cluster have: their topics and groups, as they were a moment ago."""
+"""The topics and groups of a cluster's masters, cached for a moment."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 Tree = dict[str, Any]
 
 _CACHE_SECONDS = 2.5
-_MOST_KEPT = 200
+_MAX_KEPT = 200
 
 
 class Masters:
-    """Asks every master at once, and keeps the answers for some moments.
+    """Sends requests to all masters at once, and caches the answers briefly.
 
     Args:
         admin: Knows the cluster.
@@ -55,12 +55,12 @@ class Masters:
         self._known: dict[str, frozenset[str]] = {}
 
     def forget(self) -> None:
-        """Ask the cluster anew, after a change."""
+        """Drop the cache, after a change."""
         with self._lock:
             self._cached.clear()
 
     def topics(self) -> tuple[dict[str, dict[str, Tree]], dict[str, str]]:
-        """The settings of each topic by broker, and why brokers did not answer."""
+        """The settings of each topic by broker, and the failures of brokers."""
 
         def ask() -> tuple[dict[str, dict[str, Tree]], dict[str, str]]:
             tables, errors = self._tables(RequestCode.GET_ALL_TOPIC_CONFIG, "topicConfigTable")
@@ -75,7 +75,7 @@ class Masters:
         return kept
 
     def groups(self) -> tuple[list[str], dict[str, str]]:
-        """The names of all groups, and why brokers did not answer."""
+        """The names of all groups, and the failures of brokers."""
 
         def ask() -> tuple[list[str], dict[str, str]]:
             code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
@@ -142,7 +142,7 @@ class Masters:
         return topic in self._known.get(broker, ())
 
     def kept(self, name: str, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `ask` returns
-        """An answer of the last moments: several browsers cost the cluster what one does."""
+        """A cached answer, so that several browsers cost the cluster no more than one."""
         now = time.monotonic()
         with self._lock:
             at, value = self._cached.get(name, (-_CACHE_SECONDS, None))
@@ -150,7 +150,7 @@ class Masters:
             return value
         value = ask()
         with self._lock:
-            if len(self._cached) > _MOST_KEPT:
+            if len(self._cached) > _MAX_KEPT:
                 self._cached.clear()
             self._cached[name] = (now, value)
         return value

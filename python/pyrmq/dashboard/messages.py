@@ -32,7 +32,7 @@ class MessageReader:
         """Find a message by its id.
 
         Raises:
-            ConfigError: The id names a server that is no broker of this cluster.
+            ConfigError: The id names a server that is not a broker of this cluster.
             BrokerError: No broker has it.
         """
         if topic is not None:
@@ -45,16 +45,16 @@ class MessageReader:
             for one in brokers
             for address in one.addresses.values()
         }
-        # An id that somebody made up must not make this process dial any address.
+        # A forged id must not make this process connect to an arbitrary address.
         if place is None or place[0] not in known:
             raise ConfigError(
                 f"no broker has the message `{message_id}`"
-                + (f" of the topic `{topic}`" if topic else ". Fix: say its topic as well")
+                + (f" of the topic `{topic}`" if topic else ". Fix: give its topic as well")
             )
         return self._admin.message(message_id)
 
     def by_key(self, topic: str, key: str, most: int) -> list[dict[str, Any]]:
-        """The messages of a topic that have a key, the newest first."""
+        """The messages of a topic with a key, newest first."""
         found = self._admin.query_messages(topic, key, max_messages=most)
         return [row_of(message) for message in reversed(found[-most:])]
 
@@ -85,7 +85,7 @@ class MessageReader:
 
 
 def row_of(message: ReceivedMessage) -> dict[str, Any]:
-    """A message for a table: everything but its body, and how that begins."""
+    """A message for a table: everything but its body, and the beginning of that."""
     text = bytes(message.body[: 4 * _PREVIEW]).decode("utf-8", "replace")
     return {
         "topic": message.topic,
@@ -105,7 +105,7 @@ def row_of(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def shown(message: ReceivedMessage) -> dict[str, Any]:
-    """All of a message; of a long body, how it begins."""
+    """All of a message; of a long body, the beginning."""
     body = bytes(message.body)
     tree = row_of(message) | {
         "born_ms": message.born_timestamp,

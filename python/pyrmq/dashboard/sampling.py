@@ -1,4 +1,4 @@
-"""Samples of the brokers' counters, from which the page has its rates and its chart."""
+"""Samples of the brokers' counters, for the page's rates and chart."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the brokers said at one time.
+    """The brokers' answers at one time.
 
     Attributes:
         time_ms: When, ms since 1970.
@@ -45,7 +45,7 @@ class Sample:
 
 
 class Sampler:
-    """Asks every broker of a cluster each two seconds, on a thread of its own."""
+    """Samples every broker of a cluster every two seconds, in a separate thread."""
 
     def __init__(self, admin: Admin, client: Client, timeout: float) -> None:
         self._admin = admin
@@ -59,11 +59,11 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="pyrmq-dashboard", daemon=True)
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start sampling."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; a request that is under way is waited for."""
+        """Stop, after waiting for a request in progress."""
         self._stop.set()
         self._thread.join(self._timeout + 1)
 
@@ -76,7 +76,7 @@ class Sampler:
             return self._samples[-1], list(self._history)
 
     def silent(self) -> dict[str, str]:
-        """The masters that did not answer lately, by name, and why."""
+        """The masters that did not answer recently, by name, with the cause."""
         with self._lock:
             rows = self._samples[-1].brokers if self._samples else []
         return {
@@ -91,7 +91,7 @@ class Sampler:
             try:
                 self._take()
             except (RmqError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-                # One answer that cannot be read must not end the page's figures for good.
+                # One answer that cannot be read must not end the page's figures.
                 log.get("pyrmq.dashboard").exception("a sample failed")
             self._first.set()
             self._stop.wait(max(0.1, INTERVAL_SECONDS - (time.monotonic() - began)))
@@ -124,7 +124,7 @@ class Sampler:
         try:
             return finite(self._row(cluster, name, number, address))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            # An answer that cannot be read must not take the other brokers' rows away.
+            # An answer that cannot be read must not remove the other brokers' rows.
             log.get("pyrmq.dashboard").exception("cannot read the figures of %s", name)
             row = {"cluster": cluster, "broker": name, "id": number, "address": address}
             return row | {"ready": False, "error": "its figures cannot be read"}
@@ -159,7 +159,7 @@ class Sampler:
 
 
 def add_rates(before: Sample, rows: list[dict[str, Any]], clock: float) -> None:
-    """Put messages a second, in and out, into rows that have counters.
+    """Add messages per second, in and out, to rows that have counters.
 
     Example:
         >>> rows = [{"address": "a", "put": 30.0, "got": 5.0}]
@@ -179,7 +179,7 @@ def add_rates(before: Sample, rows: list[dict[str, Any]], clock: float) -> None:
 
 
 def finite(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without figures that JSON does not have.
+    """A row without numbers that JSON does not have.
 
     Example:
         >>> finite({"put": float("nan"), "got": 1.0, "memory": float("inf")})
@@ -192,7 +192,7 @@ def finite(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def number_of(table: Mapping[str, Any], key: str) -> float | None:
-    """A figure of a broker's table, which holds texts; None where there is no finite one.
+    """A number from a broker's table of texts; None if it is missing or not finite.
 
     Example:
         >>> number_of({"a": "0.5", "b": "NaN"}, "a"), number_of({"b": "NaN"}, "b")
@@ -206,9 +206,9 @@ def number_of(table: Mapping[str, Any], key: str) -> float | None:
 
 
 def _own(status: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """What only our brokers say."""
+    """The figures that only pyrmq's brokers report."""
     store = status["store"]
-    why = store["read_only"] or ("a call to the disk failed" if store["has_failed"] else "")
+    why = store["read_only"] or ("a disk operation failed" if store["has_failed"] else "")
     found: dict[str, Any] = {
         "pyrmq": status["version"],
         "memory": status["memory"].get("resident_bytes"),

@@ -24,7 +24,7 @@ _TOKEN_BYTES = 24
 def permissions_for(host: str, allowed: Iterable[str], *, write: bool) -> Permissions:
     """Return the checks of requests for a dashboard that listens on `host`.
 
-    On loopback everyone on this machine may read. Elsewhere reading needs the token as well.
+    On loopback every user of this machine may read. Elsewhere reading needs the token, too.
 
     Example:
         >>> permissions_for("127.0.0.1", [], write=False).token is None
@@ -50,7 +50,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {host}:{port}: {error.strerror or error}. Fix: another --port or "
-            "--host, or end the program that has it"
+            "--host, or end the program that uses it"
         ) from error
 
 
@@ -69,7 +69,7 @@ def server_for(
         permissions: What a request may do.
         bound: The socket that `run` gets.
         timeout: Seconds to wait for each answer of a broker or name server.
-        ready: Gets the page's address, once it answers.
+        ready: Called with the page's address, once it answers.
     """
     config = uvicorn.Config(
         application(Cluster(name_server, timeout), permissions),

@@ -1,8 +1,8 @@
-"""Finds what is wrong with a cluster, from where this program stands.
+"""Finds what is wrong with a cluster, as seen from this program.
 
 The command is `pyrmq doctor`. Each problem has a name, its cause and its fix; :data:`CHECKS` lists
-all that are looked for. It works for pyrmq and Apache RocketMQ; what only pyrmq's servers can tell
-is left out for the others.
+all checks. It works for pyrmq and Apache RocketMQ; checks that need pyrmq's servers are left out
+for Apache's.
 
 Example:
     >>> from pyrmq.testing import cluster

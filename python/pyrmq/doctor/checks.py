@@ -1,4 +1,4 @@
-"""What is looked for: a table of checks, each with a name, a cause and a fix."""
+"""The table of checks, each with a name, a cause and a fix."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Finding:
 
     Attributes:
         check: Name of the check that found it.
-        level: `error`: something does not work. `warning`: it works, and will hurt.
+        level: `error`: something does not work. `warning`: it works, but may fail later.
         cause: What is wrong, and where.
         fix: What to do.
     """
@@ -37,11 +37,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something to look for.
+    """A check.
 
     Attributes:
         name: Short name.
-        level: How bad it is.
+        level: Its severity.
         cause: Text of the cause; `{names}` are filled in by the probe.
         fix: Text of the fix, likewise.
         probe: Yields the values for one finding each.
@@ -115,9 +115,9 @@ CHECKS: Sequence[Check] = (
     Check(
         "broker-lost",
         "error",
-        "broker {broker} ({address}) ended {seconds} s ago without signing off, and did not come "
+        "broker {broker} ({address}) ended {seconds} s ago without unregistering, and did not come "
         "back: its messages cannot be read",
-        "start the broker again, on its store; its log says why it ended. A name server forgets it "
+        "start the broker again on its store; its log says why it ended. A name server forgets it "
         "after a day, or when it starts again",
         probes.broker_lost,
     ),
@@ -140,21 +140,21 @@ CHECKS: Sequence[Check] = (
         "error",
         "{title} allows no {what}: its `brokerPermission` is {permission}",
         "`mqadmin updateBrokerConfig -b {address} -k brokerPermission -v 6`, or "
-        "`mqadmin addWritePerm` if writing was taken away at the name server",
+        "`mqadmin addWritePerm` if the write permission was removed at the name server",
         probes.broker_permission,
     ),
     Check(
         "broker-read-only",
         "error",
-        "{title} takes no messages: {why}",
-        "read its log for the failed call; after the disk is mended, restart the broker",
+        "{title} accepts no messages: {why}",
+        "read its log for the failed call; after the disk is repaired, restart the broker",
         probes.broker_read_only,
     ),
     Check(
         "broker-disk",
         "error",
         "{title}: {left}",
-        "free space on {path}, or lower `fileReservedTime` so that old messages go sooner",
+        "free space on {path}, or lower `fileReservedTime` to delete old messages earlier",
         probes.broker_disk,
     ),
     Check(
@@ -189,9 +189,9 @@ CHECKS: Sequence[Check] = (
     Check(
         "revoked-certificates",
         "warning",
-        "{title}: its list of revoked certificates is past its next update, so what was revoked "
-        "since is trusted",
-        "get the authority's newest list into the file of tls.server.crlPath, which is read again "
+        "{title}: its list of revoked certificates is past its next update, so certificates "
+        "revoked since are trusted",
+        "put the authority's newest list into the file of tls.server.crlPath, which is read again "
         "when it changes, and renew it before each next update",
         probes.revoked_certificates,
     ),
@@ -205,7 +205,7 @@ CHECKS: Sequence[Check] = (
     Check(
         "open-broker",
         "warning",
-        "{title} takes connections from other machines and checks no users: everybody there may do "
+        "{title} accepts connections from other machines and checks no users: all of them may do "
         "everything",
         "set `authenticationEnabled` and `authorizationEnabled` (`pyrmq secure init` makes the "
         "files), or `bindAddress` to an address that strangers do not reach",
@@ -214,7 +214,7 @@ CHECKS: Sequence[Check] = (
     Check(
         "open-name-server",
         "warning",
-        "name server {address} takes connections from other machines and checks no users: "
+        "name server {address} accepts connections from other machines and checks no users: "
         "everybody there may do everything",
         "set `authenticationEnabled` and `authorizationEnabled` (`pyrmq secure init` makes the "
         "files), or `bindAddress` to an address that strangers do not reach",
@@ -252,7 +252,7 @@ def examine(
     group: str | None = None,
     timeout: float = 3.0,
 ) -> list[Finding]:
-    """Look for everything that :data:`CHECKS` lists, errors first.
+    """Run all :data:`CHECKS`; errors come first.
 
     Args:
         name_server: `host:port;host:port`, or a sequence of `host:port`; without it the
@@ -262,7 +262,7 @@ def examine(
         timeout: Seconds for each request. All servers are asked at the same time.
 
     Returns:
-        What is wrong; empty for a healthy cluster.
+        The problems; empty for a healthy cluster.
 
     Raises:
         ConfigError: No name server is given.

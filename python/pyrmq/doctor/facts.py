@@ -24,7 +24,7 @@ _AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user asked about.
+    """The subject of an examination.
 
     Attributes:
         name_servers: `host:port` of each.
@@ -45,13 +45,13 @@ class NameServerFacts:
 
     Attributes:
         address: As the user wrote it.
-        dialed: How far the question for its brokers came.
+        dialed: Result of the request for its brokers.
         brokers: Address by broker name and id.
         clusters: Broker names by cluster.
-        status: What pyrmq's name server says of itself; empty for Apache's.
+        status: State of pyrmq's name server; empty for Apache's.
         config: Its options by Apache's names (request 319).
-        route: Answer about the topic, if one was asked about.
-        clock_offset: Its clock minus ours in seconds, where it says its time.
+        route: Answer about the topic, if one was given.
+        clock_offset: Its clock minus ours in seconds, if it reports its time.
     """
 
     address: str
@@ -72,11 +72,11 @@ class BrokerFacts:
         name: Broker name.
         number: Broker id; 0 is the master.
         address: The advertised address.
-        dialed: How far the question for its state came; None if it was not asked because the
-            address is in a container's network.
+        dialed: Result of the request for its state; None if there was none, because the address is
+            in a container's network.
         runtime: Apache's runtime table (request 28).
         config: Its options by Apache's names (request 26).
-        status: What pyrmq's broker says of itself; empty for Apache's.
+        status: State of pyrmq's broker; empty for Apache's.
         clock_offset: Its clock minus ours in seconds.
     """
 
@@ -91,7 +91,7 @@ class BrokerFacts:
 
     @property
     def title(self) -> str:
-        """How texts name it."""
+        """Its name in texts."""
         return f"broker {self.name} ({self.address})"
 
 
@@ -101,7 +101,7 @@ class Member:
 
     Attributes:
         client_id: Its client id.
-        address: Where it comes from.
+        address: Its address.
         subscriptions: Filter expression by topic.
     """
 
@@ -121,7 +121,7 @@ class Facts:
 
 
 def collect(asked: Asked) -> Facts:
-    """Ask every server. Nothing is raised: what fails is a fact."""
+    """Ask every server. Nothing is raised: a failure is a fact."""
     client = Client(connect_timeout=asked.timeout)
     try:
         with ThreadPoolExecutor(_AT_ONCE, "pyrmq-doctor") as pool:
@@ -194,7 +194,7 @@ def _broker(client: Client, asked: Asked, name: str, number: int, address: str) 
 
 
 def _dial(client: Client, address: str, code: int, asked: Asked) -> Dialed:
-    """Dial a server; one that refuses strangers is asked again as the user of the environment."""
+    """Send a request; if it is refused, send it again as the user of the environment."""
     dialed = dial(address, code, asked.timeout)
     if dialed.answer is None or dialed.answer.code == ResponseCode.SUCCESS:
         return dialed
@@ -210,7 +210,7 @@ def _config(client: Client, address: str, code: int, asked: Asked) -> dict[str, 
 
 
 def _time_of(runtime: Mapping[str, str]) -> int | None:
-    """A broker's time from its boot time and how long it runs: exact to a second."""
+    """A broker's time from its boot time and uptime, exact to a second."""
     words = runtime.get("runtime", "").strip("[] ").split(", ")
     units = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
     try:
@@ -224,13 +224,13 @@ def _time_of(runtime: Mapping[str, str]) -> int | None:
 def _offset(time_ms: object, began: float) -> float | None:
     if not isinstance(time_ms, int):
         return None
-    # The answer was made between the question and now.
+    # The answer was made between the request and now.
     middle = (began + time.time()) / 2
     return time_ms / 1000 - middle
 
 
 def _members(client: Client, asked: Asked, brokers: Iterable[BrokerFacts]) -> list[Member]:
-    """Ask each consumer of the group what it reads, by way of a broker."""
+    """Request the subscriptions of each consumer of the group, through a broker."""
     if asked.group is None:
         return []
     found: dict[str, Member] = {}
@@ -258,7 +258,7 @@ def _members(client: Client, asked: Asked, brokers: Iterable[BrokerFacts]) -> li
 def _try(
     client: Client, address: str, code: int, asked: Asked, fields: Mapping[str, str] | None = None
 ) -> _core.Command:
-    """Ask; a failure is an answer without body and with a code that no server sends."""
+    """Send a request; a failure is an answer without body and with a code that no server sends."""
     try:
         return client.request(address, code, fields, timeout=asked.timeout)
     except RmqError as error:

@@ -1,7 +1,7 @@
 """Reaches one server: resolves its name, connects, and checks that it speaks RocketMQ's protocol.
 
-Sockets of its own, not the client's: a diagnosis needs the step that failed and the bytes that a
-stranger sent.
+It does not use the client's sockets: a diagnosis needs the failed step and the bytes of an unknown
+server.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pyrmq.errors import RmqError
 __all__ = ["Dialed", "dial", "is_container_bridge", "split"]
 
 Step = Literal["address", "name", "connection", "silence", "protocol", "answered"]
-"""How far it came: the address cannot be read, its name does not resolve, no connection, no answer
-in time, an answer in another protocol, an answer."""
+"""How far a request came: the address cannot be read, its name does not resolve, no connection, no
+answer in time, an answer in another protocol, an answer."""
 
 _BRIDGES = (ipaddress.ip_network("172.17.0.0/16"), ipaddress.ip_network("192.168.65.0/24"))
 """Networks that Docker and Docker Desktop give to containers unless they are configured."""
@@ -33,8 +33,8 @@ class Dialed:
     """How far one request came.
 
     Attributes:
-        step: Where it ended.
-        detail: What was seen there.
+        step: The step at which it ended.
+        detail: What happened there.
         answer: The answer, if there is one.
         seconds: Time from the connection to the answer.
     """
@@ -49,7 +49,7 @@ def split(address: str) -> tuple[str, int]:
     """Split `host:port`.
 
     Raises:
-        ValueError: It is no such text.
+        ValueError: It is another text.
 
     Example:
         >>> split("[::1]:9876")
@@ -85,7 +85,7 @@ def is_container_bridge(host: str) -> bool:
 
 
 def dial(address: str, code: int, timeout: float) -> Dialed:
-    """Send one request without fields, and say how far it came.
+    """Send one request without fields, and return how far it came.
 
     Args:
         address: `host:port`.
@@ -115,7 +115,7 @@ def dial(address: str, code: int, timeout: float) -> Dialed:
 
 
 def _secured(link: socket.socket, host: str, code: int, until: float) -> Dialed:
-    """Ask through TLS if the environment says so."""
+    """Use TLS if the environment says so."""
     tls = chosen_tls()
     if tls is None:
         return _ask(link, code, until)
@@ -123,7 +123,7 @@ def _secured(link: socket.socket, host: str, code: int, until: float) -> Dialed:
         with tls.context().wrap_socket(link, server_hostname=tls.server_name or host) as through:
             return _ask(through, code, until)
     except TimeoutError:
-        return Dialed("silence", "it accepts connections and does not answer a TLS handshake")
+        return Dialed("silence", "it accepts connections but does not answer a TLS handshake")
     except OSError as error:
         reason = getattr(error, "verify_message", "") or error.strerror or str(error)
         return Dialed("protocol", f"the TLS handshake failed: {reason}")
@@ -131,7 +131,7 @@ def _secured(link: socket.socket, host: str, code: int, until: float) -> Dialed:
 
 def _why(error: OSError, timeout: float) -> str:
     if isinstance(error, TimeoutError):
-        return f"no connection within {timeout:g} s: a firewall drops packets, or the host is away"
+        return f"no connection within {timeout:g} s: a firewall drops packets, or the host is down"
     if error.errno == errno.ECONNREFUSED:
         return "the connection is refused: no program listens there"
     return error.strerror or str(error)
@@ -152,7 +152,7 @@ def _ask(link: socket.socket, code: int, until: float) -> Dialed:
             if decoded is not None:
                 return Dialed("answered", answer=decoded[0], seconds=monotonic() - began)
     except TimeoutError:
-        return Dialed("silence", "it accepts connections and does not answer")
+        return Dialed("silence", "it accepts connections but does not answer")
     except OSError as error:
         return Dialed("protocol", f"it closed the connection: {error.strerror or error}")
     except RmqError as error:
@@ -160,19 +160,19 @@ def _ask(link: socket.socket, code: int, until: float) -> Dialed:
 
 
 def _strange(seen: bytes, *, ended: bool) -> str:
-    """Say what answered, if it cannot be RocketMQ."""
+    """Return what answered, if it cannot be RocketMQ."""
     if seen.startswith((b"HTTP/", b"<")):
         line = seen.split(b"\r\n")[0][:60].decode("latin-1")
         return f"an HTTP server or proxy answered `{line}`"
     if seen[:2] in (b"\x15\x03", b"\x16\x03"):
-        return "it speaks TLS, and this request was plain"
+        return "it speaks TLS, but this request was plain"
     if seen.startswith(b"SSH-"):
         return "an SSH server answered"
     if len(seen) >= 4 and not 4 <= int.from_bytes(seen[:4]) <= _MAX_FRAME:
-        return f"it answered {seen[:16]!r}, which is no RocketMQ frame"
+        return f"it answered {seen[:16]!r}, which is not a RocketMQ frame"
     if ended:
         return (
-            "it closed the connection without an answer: it may take only TLS (--tls, PYRMQ_TLS)"
+            "it closed the connection without an answer: it may accept only TLS (--tls, PYRMQ_TLS)"
             if not seen
             else (f"it closed the connection in the middle of an answer, after {len(seen)} bytes")
         )

@@ -1,4 +1,4 @@
-"""Reads the facts: each function yields the values for the texts of one check, once a problem."""
+"""Reads the facts: each function yields the values for the texts of one check, once per problem."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Values = dict[str, object]
 
 _CLOCK_SECONDS = 5.0
 _LOST_MS = 24 * 3600 * 1000
-"""For so long a broker is missed."""
+"""How long a lost broker is reported, in ms."""
 _DESCRIPTORS = 4096
 _MEMORY_SHARE = 0.9
 _DISK_RATIO = 0.9
@@ -57,7 +57,7 @@ _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "glusterfs
 
 
 def name_server_ended(*steps: str) -> Callable[[Facts], Iterator[Values]]:
-    """Make a probe for name servers where the question ended at one of these steps."""
+    """Make a probe for name servers where the request ended at one of these steps."""
 
     def probe(facts: Facts) -> Iterator[Values]:
         for server in facts.name_servers:
@@ -111,17 +111,17 @@ def no_broker(facts: Facts) -> Iterator[Values]:
 
 
 def broker_address(facts: Facts) -> Iterator[Values]:
-    """Advertised addresses that clients elsewhere cannot reach, or nobody can."""
+    """Advertised addresses that other machines, or all clients, cannot reach."""
     remote = any(not _is_loopback(server.address) for server in _answering(facts))
     for broker in facts.brokers:
         if broker.dialed is None:
             why = "which is in the network of a container on its own machine"
         elif _host(broker.address) in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
-            why = "which is no address to connect to"
+            why = "which is not an address to connect to"
         elif broker.dialed.step in {"address", "name"}:
             why = f"which does not resolve here: {broker.dialed.detail}"
         elif remote and _is_loopback(broker.address):
-            why = "which every client takes for its own machine"
+            why = "which means the client's own machine"
         else:
             continue
         yield {"name": broker.name, "address": broker.address, "why": why}
@@ -135,7 +135,7 @@ def broker_gone(facts: Facts) -> Iterator[Values]:
 
 
 def broker_lost(facts: Facts) -> Iterator[Values]:
-    """Brokers that ended without signing off and did not come back, by our name servers."""
+    """Brokers that ended without unregistering and did not come back, from pyrmq's name servers."""
     live = {broker.name for broker in facts.brokers}
     seen: set[str] = set()
     for server in facts.name_servers:
@@ -160,7 +160,7 @@ def broker_protocol(facts: Facts) -> Iterator[Values]:
 
 
 def two_with_one_identity(facts: Facts) -> Iterator[Values]:
-    """Two live processes with one name and id: the name server forgets one for the other."""
+    """Two live processes with one name and id, of which the name server keeps only one."""
     seen: set[tuple[str, int, str]] = set()
     for server in _answering(facts):
         for broker in server.status.get("brokers") or ():
@@ -211,7 +211,7 @@ def broker_read_only(facts: Facts) -> Iterator[Values]:
         if store.get("read_only"):
             yield {"title": broker.title, "why": f"its store is read-only ({store['read_only']})"}
         elif store.get("has_failed"):
-            yield {"title": broker.title, "why": "a call to its disk failed"}
+            yield {"title": broker.title, "why": "a disk operation failed"}
 
 
 def broker_disk(facts: Facts) -> Iterator[Values]:
@@ -241,7 +241,7 @@ def _number(text: str | None, usual: float) -> float:
 
 
 def broker_descriptors(facts: Facts) -> Iterator[Values]:
-    """Brokers with few file descriptors, or that refused connections for want of them."""
+    """Brokers with few file descriptors, or that refused connections for lack of them."""
     for broker in facts.brokers:
         held: Any = broker.status.get("descriptors")
         if not isinstance(held, dict) or not held.get("limit"):
@@ -253,7 +253,7 @@ def broker_descriptors(facts: Facts) -> Iterator[Values]:
             "title": broker.title,
             "limit": held["limit"],
             "reserved": held.get("reserved", 0),
-            "refused": f"; it refused {refused} connections for want of them" if refused else "",
+            "refused": f"; it refused {refused} connections for lack of them" if refused else "",
         }
 
 
@@ -267,7 +267,7 @@ def clock(facts: Facts) -> Iterator[Values]:
 
 
 def broker_version(facts: Facts) -> Iterator[Values]:
-    """Brokers of versions that nothing here is tested with."""
+    """Brokers of versions that are not tested."""
     for broker in facts.brokers:
         text = broker.runtime.get("brokerVersionDesc", "")
         parts = text.removeprefix("V").split("_")
@@ -297,20 +297,20 @@ def revoked_certificates(facts: Facts) -> Iterator[Values]:
 
 
 def broker_file_system(facts: Facts) -> Iterator[Values]:
-    """Stores on file systems that break promises of durability or speed."""
+    """Stores on file systems that are not durable or fast enough."""
     for broker in facts.brokers:
         kind = str(broker.status.get("file_system", ""))
         if kind in _REMOTE:
             yield {
                 "title": broker.title,
                 "kind": kind,
-                "why": "a network file system: locks and fsync may not hold",
+                "why": "a network file system, where locks and fsync may not work",
             }
         elif kind == "tmpfs" and broker.config.get("flushDiskType") == "SYNC_FLUSH":
             yield {
                 "title": broker.title,
                 "kind": kind,
-                "why": "which a reboot empties, though it promises SYNC_FLUSH",
+                "why": "which a reboot empties, despite SYNC_FLUSH",
             }
 
 
@@ -337,7 +337,7 @@ def _is_open(address: str, config: Mapping[str, str]) -> bool:
     if any(config.get(key) == "true" for key in checks):
         return False
     needs_certificate = config.get("tls.server.need.client.auth") == "require"
-    # A broker of Apache's does not tell its mode.
+    # Apache's broker does not report its mode.
     return not (needs_certificate and config.get("tls.server.mode", "enforcing") == "enforcing")
 
 
@@ -369,7 +369,7 @@ def topic_permission(facts: Facts) -> Iterator[Values]:
 
 
 def group_subscriptions(facts: Facts) -> Iterator[Values]:
-    """Two members of one group that read different things; one pair is enough."""
+    """Two members of one group with different subscriptions; one pair is enough."""
     members = [member for member in facts.members if member.subscriptions]
     for first, second in combinations(members, 2):
         one, two = _reads(first), _reads(second)

@@ -1,7 +1,7 @@
 """Apache's options that have no effect here, with Apache's defaults.
 
 Tools read them with request 319 and set them with 318, so the name server stores and returns them.
-docs/nameserver.md says for each why it has no effect.
+docs/nameserver.md says why each has no effect.
 """
 
 from __future__ import annotations

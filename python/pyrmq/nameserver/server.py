@@ -1,4 +1,4 @@
-"""The name server's Python side: options, native core, control plane rows."""
+"""The name server's Python side: options, native core, control plane handlers."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
     ) -> None:
         """Change options of the running server, as request code 318 does.
 
-        The changes are written into the property file of `from_file`, so they also hold after the
-        next start; its other lines stay as they are. Several threads may call it.
+        The changes are written to the property file of `from_file`, so they survive a restart; its
+        other lines stay unchanged. Several threads may call it.
 
         Args:
             values: option names with their new values; only options that are `live`.
@@ -157,11 +157,11 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         with self.changing:
             check_live(self._options, values)
             options = self._options.with_values(**values)
-            told = options.to_properties()
+            properties = options.to_properties()
             names = {item.name: item.apache for item in options.fields}
             self._keep(
                 {
-                    **{names[name]: told.get(names[name], "") for name in values},
+                    **{names[name]: properties.get(names[name], "") for name in values},
                     **(idle or {}),
                 }
             )

@@ -24,7 +24,7 @@ class LiveBroker(NamedTuple):
         advertised: address set to the `host:port` for its clients.
         ha_address: `host:port` for its slaves.
         zone: its zone, or None.
-        version: version of its software, as `5.5.0`.
+        version: version of its software, such as `5.5.0`.
         silent_seconds: time since its last registration or heartbeat.
         timeout_seconds: time without one after which it is removed.
         topics: topics of its broker name.

@@ -1,6 +1,6 @@
 """OpenTelemetry: spans and figures of producers and consumers, and the context in messages.
 
-Needs the extra ``pyrmq-rocketmq[otel]``, which is ``opentelemetry-api`` alone. The SDK that your
+Needs the extra ``pyrmq-rocketmq[otel]``, which is only ``opentelemetry-api``. The SDK that your
 application configures exports spans and figures; without one they are dropped.
 
 Example:

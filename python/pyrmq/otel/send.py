@@ -20,7 +20,7 @@ _SYSTEM = "rocketmq"
 _NAME = "pyrmq"
 _COUNTERS = {
     "pyrmq.producer.confirmed": ("confirmed", "{message}", "Messages that brokers stored."),
-    "pyrmq.producer.failed": ("failed", "{message}", "Messages that were given up."),
+    "pyrmq.producer.failed": ("failed", "{message}", "Messages that failed."),
     "pyrmq.producer.retries": ("retries", "{frame}", "Attempts beyond the first."),
     "pyrmq.producer.frames": ("frames", "{frame}", "Frames sent; a batch is one."),
     "pyrmq.producer.batches": ("batches", "{frame}", "Frames that were batches."),
@@ -111,7 +111,7 @@ class Telemetry(SendHook):
             self._sent.add(failed, {**attributes, "error.type": _error_type(error)})
         if delivered:
             self._sent.add(delivered, attributes)
-        place = _place(error if error is not None else result)
+        server = _server_of(error if error is not None else result)
         if error is not None:
             attributes["error.type"] = _error_type(error)
             span.set_attribute("error.type", _error_type(error))
@@ -119,9 +119,9 @@ class Telemetry(SendHook):
             span.set_status(Status(StatusCode.ERROR, str(error)))
         elif span.is_recording():
             _describe(span, result)
-        span.set_attributes(place)
+        span.set_attributes(server)
         span.end()
-        self._duration.record(took, {**attributes, **place})
+        self._duration.record(took, {**attributes, **server})
 
     def after_transaction(
         self, topic: str, message_id: str, state: TransactionState, *, asked: bool
@@ -231,7 +231,7 @@ def _attempts(error: BaseException | None, result: object) -> tuple[int, int]:
 
 
 def _failures(error: BaseException) -> int:
-    """The number of attempts that an error lists; of many it lists the first and the last."""
+    """The number of attempts that an error lists; a long list has only the first and the last."""
     attempts = error.attempts if isinstance(error, RmqError) else ()
     return attempts[-1].number if attempts else 0
 
@@ -252,17 +252,17 @@ _IPV4_ID = 32
 """Digits of an offset message id with an address of four bytes: address, port, log offset."""
 
 
-def _place(told: object) -> dict[str, str | int]:
+def _server_of(outcome: object) -> dict[str, str | int]:
     """Address and port of the broker that stored a message, if the outcome contains them."""
-    if isinstance(told, list):
-        told = told[0] if len(told) == 1 else None
-    place = getattr(told, "offset_message_id", None)
+    if isinstance(outcome, list):
+        outcome = outcome[0] if len(outcome) == 1 else None
+    offset_id = getattr(outcome, "offset_message_id", None)
     # A batch has several ids, separated by commas.
-    place = place.partition(",")[0] if isinstance(place, str) else ""
-    if len(place) != _IPV4_ID:
+    offset_id = offset_id.partition(",")[0] if isinstance(offset_id, str) else ""
+    if len(offset_id) != _IPV4_ID:
         return {}
-    host = ".".join(str(byte) for byte in bytes.fromhex(place[:8]))
-    return {"server.address": host, "server.port": int(place[8:16], 16)}
+    host = ".".join(str(byte) for byte in bytes.fromhex(offset_id[:8]))
+    return {"server.address": host, "server.port": int(offset_id[8:16], 16)}
 
 
 def _describe(span: Span, result: object) -> None:

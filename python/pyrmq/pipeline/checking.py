@@ -26,10 +26,10 @@ def check(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     """Plan a pipeline and read one row, without writing anything.
 
     Returns:
-        What was found: the sink's columns, whether a row is there, and topics that are missing.
+        What was found: the sink's columns, whether there is a row, and missing topics.
 
     Raises:
-        PipelineError: a step, a schema or a condition does not fit.
+        PipelineError: a step, a schema or a condition is wrong.
         RmqError: a topic or a server cannot be used.
     """
     from dataclasses import replace
@@ -48,7 +48,7 @@ def check(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     except PySparkException as error:
         raise RmqError(cause_of(error)) from error
     columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in frames.rows.schema.fields)
-    found = [f"columns: {columns}", f"source: {'a row is there' if seen else 'no row yet'}"]
+    found = [f"columns: {columns}", f"source: {'it has rows' if seen else 'no row yet'}"]
     return found + [
         f"topic {topic} does not exist: create it (`pyrmq topic create {topic}`); rejected rows of"
         " a stream, and delivery=exactly-once, are refused without it"
@@ -80,7 +80,7 @@ def missing_topics(pipeline: Pipeline) -> list[str]:
 
 
 def check_sink_columns(pipeline: Pipeline, frames: Frames) -> None:
-    """Refuse rows that the sink cannot take.
+    """Refuse rows that the sink cannot accept.
 
     Raises:
         PipelineError: a column is missing, unknown, or of another type.

@@ -1,4 +1,4 @@
-"""How far a pipeline is, from its checkpoint and the brokers. Without Spark."""
+"""The progress of a pipeline, from its checkpoint and the brokers. Without Spark."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _NOTE = "running.json"
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    """How far a pipeline is.
+    """The progress of a pipeline.
 
     Attributes:
         name: its name.
         batch: the last batch that is done; None before the first.
         seconds_ago: how long ago that was.
-        lag: what waits now; None before the first batch.
+        lag: the current lag; None before the first batch.
         away: brokers that do not answer, so that their queues are not in the lag.
         error: why the last run failed; None if it did not, or while one is running.
-        running: seconds since 1970 at which the run began that is under way; None without one.
+        running: start of the current run in seconds since 1970; None without one.
     """
 
     name: str
@@ -49,7 +49,7 @@ class PipelineStatus:
     running: float | None = None
 
     def __str__(self) -> str:
-        """Spell it out in one line."""
+        """Return the status as one line."""
         if self.batch is None or self.lag is None:
             text = f"{self.name}: has not finished a batch"
         else:
@@ -63,7 +63,7 @@ class PipelineStatus:
 
 
 def status(pipeline: Pipeline) -> PipelineStatus:
-    """Compare a pipeline's checkpoint with what its brokers hold now.
+    """Compare a pipeline's checkpoint with its brokers.
 
     Raises:
         RmqError: no name server answers.
@@ -92,10 +92,10 @@ def status(pipeline: Pipeline) -> PipelineStatus:
 
 @contextmanager
 def running_note(pipeline: Pipeline) -> Iterator[None]:
-    """Say beside the checkpoint that a run is under way, for `status`.
+    """Record beside the checkpoint that a run is in progress, for `status`.
 
-    The note is locked as long as the run's process lives: a process that is killed leaves it
-    behind, and says nothing of its end.
+    The note is locked while the run's process exists. A killed process leaves the note behind,
+    without an end.
     """
     if "://" in str(pipeline.checkpoint):
         yield
@@ -104,7 +104,7 @@ def running_note(pipeline: Pipeline) -> Iterator[None]:
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+", encoding="utf-8") as note:
         with suppress(OSError):
-            # Of two runs at once Spark stops one; both may write here.
+            # Spark stops one of two concurrent runs; both may write here.
             fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
         note.truncate(0)
         note.write(json.dumps({"pid": os.getpid(), "started_at": round(time.time(), 3)}) + "\n")
@@ -146,7 +146,7 @@ def _position(file: Path) -> Position:
 
 
 def _last_run(folder: Path) -> tuple[float | None, str | None]:
-    """Return when the run began that is under way, or why the last one failed."""
+    """Return the start of the current run, or why the last one failed."""
     try:
         with (folder / _NOTE).open(encoding="utf-8") as note:
             try:
@@ -154,7 +154,7 @@ def _last_run(folder: Path) -> tuple[float | None, str | None]:
             except OSError:
                 return _started(note.read()), None
             pid = json.loads(note.read() or "{}").get("pid")
-            return None, f"its process {pid} ended without a report, as when it is killed"
+            return None, f"its process {pid} ended without a report, as after a kill"
     except (OSError, ValueError):
         return None, _last_error(folder / "report.json")
 

@@ -1,4 +1,4 @@
-"""Errors of pipelines: which line and key of a file is wrong, and the cause in one line."""
+"""Errors of pipelines, with the line and key of the file, and the cause in one line."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class PipelineError(ConfigError):
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the line that says what went wrong: ours, if there is one."""
+    """Return the line of the cause: ours, if there is one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line.partition(_RAISED)[2].strip() for line in lines if _RAISED in line]
     ours = [line for line in lines if line.startswith("pyrmq.")]
     if raised or ours:
         return (raised or ours)[-1][:_SHOWN]
     if lines and lines[0].startswith(_CALL):
-        # Py4J puts the Java exception into the second line.
+        # Py4J puts the Java exception in the second line.
         lines = [line.removeprefix(": ") for line in lines[1:]] or lines
     return (lines or [type(error).__name__])[0][:_SHOWN]

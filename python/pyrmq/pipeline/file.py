@@ -58,7 +58,7 @@ _SINK_OWN = {
 }
 _BATCH_MODES = ("errorifexists", "append", "overwrite", "error", "ignore", "default")
 _STREAM_MODES = ("append", "complete", "update")
-_KINDS = {str: "a text", bool: "true or false", list: "a list", dict: "a table"}
+_KINDS = {str: "a string", bool: "true or false", list: "a list", dict: "a table"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A pipeline as its file says it. Paths are absolute: relative ones start at the file.
+    """A pipeline as in its file. Paths are absolute: relative ones start at the file.
 
     Attributes:
         file: the file.
@@ -86,10 +86,10 @@ class Pipeline:
         batch: read once, from the earliest message on, instead of from a checkpoint.
         json: schema of JSON bodies; None for bodies as they are.
         steps: in order.
-        where: condition that rows have to meet; None for any.
+        where: condition that rows must meet; None for any.
         reject: where other rows go: ``drop``, ``fail``, or a topic.
         sink: format, and what belongs to it.
-        spark: settings of Spark's, with ``master``.
+        spark: Spark settings, with ``master``.
     """
 
     file: Path
@@ -106,7 +106,7 @@ class Pipeline:
 
     @property
     def checkpoint(self) -> Path | str:
-        """Where positions and the report are kept."""
+        """The directory of positions and the report."""
         given = self.sink.get("checkpoint")
         return given if given is not None else self.file.parent / f"{self.name}.checkpoint"
 
@@ -132,9 +132,9 @@ def load(path: str | Path) -> Pipeline:
     except OSError as error:
         raise PipelineError(str(path), None, None, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise PipelineError(str(path), None, None, f"is no UTF-8: {error}") from error
+        raise PipelineError(str(path), None, None, f"is not UTF-8: {error}") from error
     except tomllib.TOMLDecodeError as error:
-        raise PipelineError(file.name, None, None, f"no TOML: {error}") from error
+        raise PipelineError(file.name, None, None, f"not TOML: {error}") from error
     return _Reader(file, content, find_lines(text)).pipeline()
 
 
@@ -153,7 +153,7 @@ class _Reader:
         quality = self.table("quality", _QUALITY)
         spark = self.content.get("spark", {})
         if not isinstance(spark, dict):
-            self.fail(("", 0, "spark"), "a table [spark] is wanted")
+            self.fail(("", 0, "spark"), "expected a table [spark]")
         made = Pipeline(
             file=self.file,
             name=str(self.content.get("name", self.file.stem)),
@@ -185,21 +185,21 @@ class _Reader:
             if not own.get("batch"):
                 self.fail(("source", 0, "path"), "a directory is read as a whole: add batch = true")
         if not own.get("batch"):
-            # A pipeline that is run again goes on where it stood, and begins with all there is.
+            # A pipeline that is run again continues at its position, and starts with all messages.
             options.setdefault("startingOffsets", "earliest")
         return options, own
 
     def steps(self) -> Iterable[Step]:
         given = self.content.get("step", [])
         if not isinstance(given, list):
-            self.fail(("step", 0, ""), "[[step]] is wanted, with two brackets")
+            self.fail(("step", 0, ""), "expected [[step]], with two brackets")
         for number, step in enumerate(given):
             self.known(step, tuple(_STEP), "step", number)
             self.typed(step, _STEP, "step", number)
             if ("sql" in step) == ("python" in step):
-                self.fail(("step", number, ""), "one of sql and python is wanted")
+                self.fail(("step", number, ""), "expected either sql or python")
             if "python" in step and ":" not in step["python"]:
-                self.fail(("step", number, "python"), "MODULE:FUNCTION is wanted")
+                self.fail(("step", number, "python"), "expected MODULE:FUNCTION")
             if "sql" in step and "args" in step:
                 self.fail(("step", number, "args"), "belongs to a step in Python")
             yield Step(step.get("sql"), step.get("python"), step.get("args", {}))
@@ -207,7 +207,7 @@ class _Reader:
     def reject(self, quality: Mapping[str, Any]) -> str:
         reject = str(quality.get("reject", "fail"))
         if not TOPIC_NAME.fullmatch(reject):
-            self.fail(("quality", 0, "reject"), f"drop, fail or a topic is wanted: {reject!r}")
+            self.fail(("quality", 0, "reject"), f"expected drop, fail or a topic: {reject!r}")
         return reject
 
     def sink(self, *, batch: bool) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class _Reader:
         self.typed({k: v for k, v in given.items() if k in _SINK_OWN}, _SINK_OWN, "sink")
         kind = given.get("format")
         if kind not in FORMATS:
-            problem = f"one of {', '.join(FORMATS)} is wanted, found: {kind!r}"
+            problem = f"expected one of {', '.join(FORMATS)}, found: {kind!r}"
             self.fail(("sink", 0, "format" if "format" in given else ""), f"format: {problem}")
         needed = {"parquet": "path", "delta": "path", "iceberg": "table"}.get(kind)
         if needed is not None and needed not in given:
@@ -225,7 +225,7 @@ class _Reader:
         self.scalars({k: v for k, v in given.items() if k not in _SINK_OWN}, "sink")
         modes = _BATCH_MODES if batch else _STREAM_MODES
         if str(given.get("mode", modes[0])).lower() not in modes:
-            self.fail(("sink", 0, "mode"), f"one of {', '.join(modes)} is wanted")
+            self.fail(("sink", 0, "mode"), f"expected one of {', '.join(modes)}")
         made = dict(given)
         for key in ("path", "checkpoint"):
             if key in made:
@@ -235,14 +235,14 @@ class _Reader:
     def table(self, name: str, kinds: Mapping[str, type]) -> dict[str, Any]:
         given = self.content.get(name, {})
         if not isinstance(given, dict):
-            self.fail((name, 0, ""), f"a table [{name}] is wanted")
+            self.fail((name, 0, ""), f"expected a table [{name}]")
         self.known(given, tuple(kinds), name)
         return self.typed(given, kinds, name)
 
     def scalars(self, given: Mapping[str, Any], table: str) -> None:
         for key, value in given.items():
             if not isinstance(value, str | int | float):
-                self.fail((table, 0, key), f"a text or a number is wanted, found: {value!r}")
+                self.fail((table, 0, key), f"expected a string or a number, found: {value!r}")
 
     def known(
         self,
@@ -266,7 +266,7 @@ class _Reader:
     ) -> dict[str, Any]:
         for key, value in given.items():
             if not isinstance(value, kinds[key]):
-                self.fail((table, number, key), f"{_KINDS[kinds[key]]} is wanted, found: {value!r}")
+                self.fail((table, number, key), f"expected {_KINDS[kinds[key]]}, found: {value!r}")
         return dict(given)
 
     def absolute(self, path: str) -> str:

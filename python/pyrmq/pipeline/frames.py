@@ -1,4 +1,4 @@
-"""From a pipeline to frames: source, JSON, steps, checks. Errors name the line they come from."""
+"""Makes a pipeline's frames: source, JSON, steps, checks. Errors name the line of their cause."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["Frames", "frames_of"]
 
 _WHY = "__why"
 _INPUT = "input"
-_MOST_BYTES = (4 << 20) - (64 << 10)
-"""What a message of the default size can hold beside its properties."""
+_MAX_BYTES = (4 << 20) - (64 << 10)
+"""Bytes of a body that leave space for properties in a message of the default size."""
 
 
 class StepError(RmqError):
-    """A step in Python raised an error of its own.
+    """A Python step raised an error.
 
     Example:
         >>> raise StepError("shop.steps:enrich raised KeyError: 'total'")
@@ -40,7 +40,7 @@ class StepError(RmqError):
 
 @dataclass
 class Frames:
-    """What a pipeline writes.
+    """The frames that a pipeline writes.
 
     Attributes:
         rows: rows for the sink.
@@ -59,7 +59,7 @@ def frames_of(spark: SparkSession, pipeline: Pipeline) -> Frames:
     """Make the frames; nothing is read yet.
 
     Raises:
-        PipelineError: a schema, a step or a condition does not fit what comes before it.
+        PipelineError: a schema, a step or a condition does not match its input.
     """
     with _at(pipeline, "source", ""):
         reader = spark.read if pipeline.batch else spark.readStream
@@ -95,7 +95,7 @@ def _readable(pipeline: Pipeline, checked: DataFrame, counts: list[Observation])
 
 
 def _judgement(pipeline: Pipeline) -> Column:
-    """Return why a row does not get through; NULL where it does."""
+    """Return why a row is rejected; NULL if it is not."""
     from pyspark.sql import functions as F
 
     if pipeline.where is None:
@@ -118,7 +118,7 @@ def _passed(pipeline: Pipeline, judged: DataFrame, counts: list[Observation]) ->
 
 
 def _observation(pipeline: Pipeline, name: str, counts: list[Observation]) -> Observation | str:
-    """Return what counts rows: a stream's progress has it by name."""
+    """Return an observation that counts rows; a stream's progress has it by name."""
     if not pipeline.batch:
         return name
     from pyspark.sql import Observation
@@ -141,13 +141,13 @@ def _unreadable_body(pipeline: Pipeline) -> Column:
         F.col("queueId").cast("string"),
         F.lit(", offset "),
         F.col("queueOffset").cast("string"),
-        F.lit("; [quality] reject = a topic or drop goes on without it"),
+        F.lit("; [quality] reject = a topic or drop continues without it"),
     )
     return F.raise_error(text).cast("boolean")
 
 
 def _rejected(pipeline: Pipeline, judged: DataFrame, unreadable: DataFrame | None) -> DataFrame:
-    """Make messages of what does not get through: the row as JSON, or the body as it was."""
+    """Make messages of rejected rows: the row as JSON, or the original body."""
     from pyspark.sql import functions as F
 
     def message(frame: DataFrame, body: Column, reason: str) -> DataFrame:
@@ -158,9 +158,9 @@ def _rejected(pipeline: Pipeline, judged: DataFrame, unreadable: DataFrame | Non
             F.lit(pipeline.name),
         )
         size = F.create_map(F.lit("pyrmq_bytes"), F.octet_length(body).cast("string"))
-        cut = F.octet_length(body) > _MOST_BYTES
+        cut = F.octet_length(body) > _MAX_BYTES
         return frame.where(F.col(reason).isNotNull()).select(
-            F.when(cut, F.substring(body, 1, _MOST_BYTES))
+            F.when(cut, F.substring(body, 1, _MAX_BYTES))
             .otherwise(F.coalesce(body, F.lit("").cast("binary")))
             .alias("body"),
             F.when(cut, F.map_concat(properties, size)).otherwise(properties).alias("properties"),
@@ -169,7 +169,7 @@ def _rejected(pipeline: Pipeline, judged: DataFrame, unreadable: DataFrame | Non
     row = F.to_json(F.struct(*[name for name in judged.columns if name != _WHY])).cast("binary")
     if dict(judged.dtypes).get("body") in {"string", "binary"}:
         # JSON takes more bytes than the body in it, which was a message already.
-        row = F.when(F.octet_length(row) > _MOST_BYTES, F.col("body").cast("binary")).otherwise(row)
+        row = F.when(F.octet_length(row) > _MAX_BYTES, F.col("body").cast("binary")).otherwise(row)
     messages = message(judged, row, _WHY)
     if unreadable is None:
         return messages
@@ -196,13 +196,13 @@ def _stepped(spark: SparkSession, pipeline: Pipeline, step: Step, frame: DataFra
     except Exception as error:
         raise StepError(f"{step.python} raised {type(error).__name__}: {error}") from error
     if not hasattr(made, "createOrReplaceTempView"):
-        raise TypeError(f"{step.python} returned {type(made).__name__}, a DataFrame is wanted")
+        raise TypeError(f"{step.python} returned {type(made).__name__}, expected a DataFrame")
     return made  # type: ignore[no-any-return]
 
 
 @contextmanager
 def _at(pipeline: Pipeline, table: str, key: str, number: int = 0) -> Iterator[None]:
-    """Say of which line an error is."""
+    """Add the line to an error."""
     from pyspark.errors import PySparkException
 
     try:

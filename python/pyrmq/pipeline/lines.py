@@ -1,4 +1,4 @@
-"""In which line of a TOML file each key stands; Python's parser does not say."""
+"""The line of each key of a TOML file, which Python's parser does not report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["Place", "find_lines"]
 
 Place: TypeAlias = tuple[str, int, str]
-"""Table, its number where there are several, key; without a table or key they are empty."""
+"""Table, its number if there are several, key; empty without a table or key."""
 
 _HEADER = re.compile(r"\s*(\[\[?)\s*([\w.\-]+)\s*\]")
 _KEY = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([\w.\-]+))\s*=""")
@@ -43,7 +43,7 @@ def find_lines(text: str) -> dict[Place, int]:
 
 
 def _outside_of_texts(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that do not begin within a text of several lines."""
+    """Yield the lines that do not begin within a multi-line text."""
     within: str | None = None
     for number, line in enumerate(text.splitlines(), 1):
         begins_within = within is not None

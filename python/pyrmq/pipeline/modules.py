@@ -1,4 +1,4 @@
-"""Takes a pipeline's own modules, which lie beside its file, to Spark's workers.
+"""Ships a pipeline's own modules, which are beside its file, to Spark's workers.
 
 A function that a step registers with Spark is pickled by the name of its module, so the workers
 import it, too.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["send_modules"]
 
 _sent: WeakKeyDictionary[SparkSession, dict[Path, float]] = WeakKeyDictionary()
-"""When each file that a session has was changed last."""
+"""When each file of a session last changed."""
 
 
 def send_modules(spark: SparkSession, folder: Path) -> None:
@@ -48,7 +48,7 @@ def _imported(folder: Path) -> set[Path]:
     for name, module in list(sys.modules.items()):
         if "." in name or name == "__main__":
             continue
-        # A package without an __init__.py has no file of its own.
+        # A package without an __init__.py has no file.
         places = [Path(place) for place in getattr(module, "__path__", ())]
         file = getattr(module, "__file__", None)
         if file and file.endswith(".py") and not places:

@@ -1,4 +1,4 @@
-"""The options of a pipeline's source, sink and topic of rejected rows, and how often it runs."""
+"""The options of a pipeline's source, sink and topic of rejected rows, and its interval."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check_options(made: Pipeline) -> None:
 def _check_circle(
     made: Pipeline, source: Options | None, sink: SinkOptions, table: str, key: str
 ) -> None:
-    """A stream that reads what it writes never ends; a batch ends at what was there."""
+    """A stream that reads its own output never ends; a batch ends at the messages that existed."""
     if made.batch or source is None or sink.topic is None:
         return
     if source.name_server != sink.name_server:
@@ -69,8 +69,8 @@ def _check_circle(
 def topic_options(pipeline: Pipeline) -> dict[str, str]:
     """Return the options of a sink into a topic.
 
-    Without a name server it is in the source's cluster, and connects as the source does if it does
-    not say how.
+    Without a name server it is in the source's cluster, and uses the source's credentials and TLS
+    if it has none.
     """
     given = {key: as_text(value) for key, value in pipeline.sink.items() if key in SINK}
     if "nameServer" in pipeline.sink:
@@ -96,7 +96,7 @@ def period_ms(every: str) -> int:
     """Read how often a run takes a batch; Spark's own spelling is taken, too.
 
     Raises:
-        ConfigError: no duration.
+        ConfigError: it is not a duration.
 
     Example:
         >>> period_ms("10s"), period_ms("2 minutes")
@@ -107,5 +107,5 @@ def period_ms(every: str) -> int:
 
 
 def as_text(value: object) -> str:
-    """Spell a value of the file as Spark wants an option."""
+    """Convert a value of the file to the text of a Spark option."""
     return str(value).lower() if isinstance(value, bool) else str(value)

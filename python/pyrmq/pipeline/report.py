@@ -1,4 +1,4 @@
-"""What a run did: figures, written as JSON, as a picture and as a page."""
+"""The report of a run: figures as JSON, as a picture and as a page."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Report:
         name: the pipeline's name.
         started_at: seconds since 1970.
         seconds: how long it ran.
-        rows: rows that came, as many as the steps made of them.
-        rejected: those of them that did not get through.
+        rows: number of rows after the steps.
+        rejected: how many of them were rejected.
         batches: figures of each batch with rows.
-        dropped: rows that came later than a watermark and were left out, by the operator's name.
+        dropped: rows that arrived later than a watermark and were left out, by the operator's name.
         error: why it failed; None if it did not.
     """
 
@@ -44,7 +44,7 @@ class Report:
     error: str | None = None
 
     def add(self, figures: BatchFigures) -> None:
-        """Take one batch of the pipeline's main query."""
+        """Add one batch of the pipeline's main query."""
         for name, rows in figures.dropped.items():
             self.dropped[name] = self.dropped.get(name, 0) + rows
         if not figures.rows:
@@ -54,14 +54,14 @@ class Report:
         self.batches.append({"at": round(time.time(), 3), **figures.as_json()})
 
     def count(self, observed: Mapping[str, Any]) -> None:
-        """Take what a frame observed of its rows: unreadable before the steps, the rest behind."""
+        """Add what a frame observed of its rows: unreadable before the steps, the rest after."""
         unreadable = int(observed.get("unreadable") or 0)
         self.rows += int(observed.get("rows") or 0) + unreadable
         self.rejected += int(observed.get("rejected") or 0) + unreadable
 
     @property
     def lag(self) -> int | None:
-        """What waited at the end of the last batch."""
+        """The lag at the end of the last batch."""
         return self.batches[-1]["lag"] if self.batches else None
 
     def as_json(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Report:
         }
 
     def __str__(self) -> str:
-        """Spell the run out in one line."""
+        """Return the run as one line."""
         rate = self.rows / self.seconds if self.seconds else 0.0
         text = f"{self.name}: {self.rows:,} rows in {self.seconds:.1f} s, {rate:,.0f} rows/s"
         if self.rejected:

@@ -1,4 +1,4 @@
-"""Whether a run may go on from its checkpoint: sink, rules and checkpoint have to fit each other.
+"""Checks whether a run may continue from its checkpoint: sink, rules and checkpoint must match.
 
 ```text
 <checkpoint>/rules.json            hash of what judges and changes rows, when the last run began
@@ -6,9 +6,9 @@
 <checkpoint>/main/commits/7        batch 7 is done
 <sink's path>/_spark_metadata/7    the files of batch 7 are in the sink
 ```
-Spark leaves a batch out when the sink's folder says that it is there. It goes by the number alone,
-so a sink that is ahead of its checkpoint would swallow batches. And rows and rejected rows are two
-queries: a rule that changes while one of them is ahead lets a row through in neither or in both.
+Spark leaves a batch out if the sink's folder says that it is there. It uses only the number, so a
+sink that is ahead of its checkpoint would swallow batches. And rows and rejected rows are two
+queries: if a rule changes while one of them is ahead, a row may get into no sink, or into both.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _RULES = "rules.json"
 
 
 class Folder:
-    """A folder of a checkpoint or sink; empty if it is where pyarrow cannot look.
+    """A folder of a checkpoint or sink; empty if pyarrow cannot read it.
 
     Example:
         >>> Folder("/data/orders.checkpoint").newest("main/offsets")  # doctest: +SKIP
@@ -56,7 +56,7 @@ class Folder:
         try:
             self.files, self._root = opened(path)
         except (pa.ArrowException, OSError, ValueError) as error:
-            _log.warning("%s cannot be looked at before the start: %s", path, error)
+            _log.warning("%s cannot be checked before the start: %s", path, error)
             self.files, self._root = None, ""
 
     def newest(self, folder: str) -> int | None:
@@ -81,7 +81,7 @@ class Folder:
             return str(stream.read().decode())
 
     def write(self, name: str, text: str) -> None:
-        """Write a file as a whole."""
+        """Write a file atomically."""
         if self.files is None:
             return
         self.files.create_dir(self._root, recursive=True)
@@ -115,7 +115,7 @@ def checkpoint_folder(pipeline: Pipeline) -> Folder:
 def refuse_position(
     pipeline: Pipeline, key: str, sink_has: str, sent: int, planned: int | None
 ) -> NoReturn:
-    """Say that a sink is ahead of its checkpoint.
+    """Raise because a sink is ahead of its checkpoint.
 
     Raises:
         PipelineError: always.
@@ -126,7 +126,7 @@ def refuse_position(
         key,
         f"{sink_has} batch {sent}, and the checkpoint {pipeline.checkpoint} {stands}: it was"
         " deleted or restored, and every batch up to that number would be left out. Restore the"
-        f" checkpoint that belongs to the sink, or begin anew with an empty {key}: name another"
+        f" checkpoint that belongs to the sink, or start again with an empty {key}: name another"
         " one, or delete this one",
     )
 
@@ -135,7 +135,7 @@ def check_rules(pipeline: Pipeline) -> None:
     """Refuse changed rules while the rows of a batch may be in one of two sinks; note the rules.
 
     Raises:
-        PipelineError: the rules changed, and the two queries do not stand at the same place.
+        PipelineError: the rules changed, and the two queries are not at the same position.
     """
     if pipeline.batch:
         return
@@ -150,9 +150,9 @@ def check_rules(pipeline: Pipeline) -> None:
                 "quality" if pipeline.where is not None else "source",
                 "where" if pipeline.where is not None else "",
                 f"json, steps or quality changed since the last run, and {unlike}: a row could be"
-                " in neither sink, or in both. Run the file as it was until both queries have"
-                f" ended at the same place, or delete {folder.path}/{_RULES} to take the change"
-                " all the same",
+                " in neither sink, or in both. Run the old file until both queries have"
+                f" caught up, or delete {folder.path}/{_RULES} to accept the change"
+                " nevertheless",
             )
     if written != rules:
         folder.write(_RULES, json.dumps(rules) + "\n")
@@ -174,7 +174,7 @@ def _noted(folder: Folder) -> dict[str, str]:
 
 
 def _difference(folder: Folder) -> str | None:
-    """Say how the two queries differ; None when both have ended at the same place."""
+    """Return how the two queries differ; None if both have ended at the same position."""
     done = {}
     for part in ("main", "rejected"):
         planned, done[part] = folder.newest(f"{part}/offsets"), folder.newest(f"{part}/commits")
@@ -182,7 +182,7 @@ def _difference(folder: Folder) -> str | None:
             return f"query {part} has not finished batch {planned}"
     places = {part: _place(folder, part, done[part]) for part in done}
     if places["main"] != places["rejected"]:
-        return "the queries main and rejected stand at different positions"
+        return "the queries main and rejected are at different positions"
     return None
 
 
@@ -192,7 +192,7 @@ def _place(folder: Folder, part: str, batch: int | None) -> object:
         return None
     lines = (folder.read(f"{part}/offsets/{batch}") or "").splitlines()[2:]
     try:
-        # What is read twice, for unreadable bodies and for rejected rows, is at the same place.
+        # A source that is read twice, for unreadable bodies and rejected rows, has one position.
         return {tuple(sorted(parse_version(json.loads(line)).offsets.items())) for line in lines}
     except (OffsetError, ValueError):
         return set(lines)

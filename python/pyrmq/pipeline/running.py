@@ -1,4 +1,4 @@
-"""Runs a pipeline: once over what is there, or again and again."""
+"""Runs a pipeline: once over the messages that exist, or continuously."""
 
 from __future__ import annotations
 
@@ -48,18 +48,19 @@ def run(
     Args:
         spark: a session.
         pipeline: from `load`.
-        every: run without end, a batch so often (``10s``); None: until what is there is done.
+        every: run continuously, with a batch per interval (``10s``); None: end after the messages
+            that exist.
         on_batch: gets the figures of each batch.
-        stop: ends the run when another thread sets it, also in the middle of a batch: the next run
-            begins with that batch. A batch read is not interrupted.
+        stop: ends the run when another thread sets it, even in the middle of a batch, with which
+            the next run begins. A batch read is not interrupted.
 
     Returns:
-        What it did; its error is None if it succeeded.
+        The report; its error is None if the run succeeded.
 
     Raises:
-        PipelineError: a step, a schema or a condition does not fit, or the sink or the rules do not
-            fit the checkpoint.
-        ConfigError: `every` is no duration.
+        PipelineError: a step, a schema or a condition is wrong, or the sink or the rules do not
+            match the checkpoint.
+        ConfigError: `every` is not a duration.
 
     Example:
         >>> run(spark, load("orders.toml")).rows  # doctest: +SKIP
@@ -98,21 +99,21 @@ def run(
 
 
 def _dropped_rows(report: Report) -> str | None:
-    """Rows that a deduplication drops as too late are no duplicates: nobody knows their keys."""
+    """Rows that a deduplication drops as too late may not be duplicates: their keys are unknown."""
     rows = report.dropped.get(_DEDUPE, 0)
     if not rows:
         return None
     return (
         f"{rows:,} rows were older than the newest one by more than `within` of deduplicate, and"
-        " were dropped although they may be no duplicates: raise within above the time that the"
-        " queues lie apart, or take a backlog in one batch (maxOffsetsPerTrigger = 0)"
+        " were dropped although they may not be duplicates: raise within above the time that the"
+        " queues are apart, or process a backlog in one batch (maxOffsetsPerTrigger = 0)"
     )
 
 
 def _activate(spark: SparkSession) -> None:
     """Make the session the active one of this thread.
 
-    Spark looks for a sink in Python only there, and a thread begins without one: it would say
+    Spark looks for a Python sink only there, and a thread starts without one: it would report
     DATA_SOURCE_NOT_FOUND.
     """
     spark.createDataFrame([], "nothing INT")
@@ -120,7 +121,7 @@ def _activate(spark: SparkSession) -> None:
 
 def _run_batch(pipeline: Pipeline, frames: Frames, report: Report) -> None:
     if frames.rejected is not None:
-        # Both writes are of one read: a second one would end elsewhere, and cost as much again.
+        # Both writes use one read: a second one would end elsewhere, and cost as much again.
         frames.source.persist()
     try:
         _batch_sink(pipeline, frames.rows)
@@ -139,7 +140,7 @@ def _batch_sink(pipeline: Pipeline, rows: DataFrame) -> None:
     if kind == "console":
         rows.show(100, truncate=False)
         return
-    # A batch reads everything each time: what it appended before would be there twice.
+    # A batch reads everything each time: an append would store earlier rows twice.
     mode = "append" if kind == "topic" else "errorifexists"
     writer: DataFrameWriter = rows.write.mode(sink.get("mode", mode))
     writer = writer.options(**sink.get("options", {}))
@@ -162,7 +163,7 @@ def _run_stream(
     on_batch: Callable[[BatchFigures], None] | None,
     stop: Event | None,
 ) -> None:
-    def told(figures: BatchFigures) -> None:
+    def on_batch_figures(figures: BatchFigures) -> None:
         if figures.query == pipeline.name:
             report.add(figures)
             last[0] = figures.batch
@@ -170,7 +171,7 @@ def _run_stream(
             on_batch(figures)
 
     last = [-1]
-    listener = listen(spark, on_batch=told)
+    listener = listen(spark, on_batch=on_batch_figures)
     queries: list[StreamingQuery] = []
     try:
         queries.append(_start(pipeline, "main", frames.rows, period))
@@ -193,7 +194,7 @@ def _run_stream(
 
 
 def _await_listener(query: StreamingQuery, last: list[int]) -> None:
-    """Wait for the last batch's figures: a listener hears of it a moment later."""
+    """Wait for the last batch's figures, which a listener gets a moment later."""
     progress: Any = query.lastProgress
     deadline = time.monotonic() + _LISTENER_S
     while progress is not None and last[0] < progress["batchId"]:

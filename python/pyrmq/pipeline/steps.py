@@ -25,12 +25,12 @@ def deduplicate(
     """Keep the first row of each key. Rows whose keys are all NULL pass: they have no key.
 
     A stream forgets a key `within` after its row, and drops rows that are older than the newest one
-    by more than that, whether they are duplicates or not. Queues of a backlog may lie so far apart.
-    A pipeline fails at its end when this happened.
+    by more than that, whether they are duplicates or not. Queues of a backlog may be that far
+    apart. A pipeline fails at its end if this happened.
 
     Args:
         frame: rows.
-        keys: columns that name a row.
+        keys: columns that identify a row.
         within: how long a stream remembers keys, as Spark writes intervals.
         time: column of the time that `within` counts.
 
@@ -43,7 +43,7 @@ def deduplicate(
     missing = [name for name in (*keys, time) if name not in frame.columns]
     if missing:
         raise ConfigError(f"columns {', '.join(missing)} are missing: there are {frame.columns}")
-    # A name of its own keeps a row without keys apart from all others.
+    # A unique name distinguishes a row without keys from all others.
     without_keys = " AND ".join(f"`{name}` IS NULL" for name in keys)
     named = frame.selectExpr("*", f"CASE WHEN {without_keys} THEN uuid() END AS {_ROW}")
     distinct = [*keys, _ROW]
@@ -53,9 +53,9 @@ def deduplicate(
 
 
 def mirror(frame: DataFrame) -> DataFrame:
-    """Make messages of messages: the rows of a queue go to one queue and keep their order.
+    """Copy messages: the rows of a queue go to one queue and keep their order.
 
-    RocketMQ's own properties are made anew. A sharding key is replaced by the queue's name.
+    RocketMQ's internal properties are set again. The queue's name replaces a sharding key.
 
     Example:
         >>> mirror(messages).columns  # doctest: +SKIP

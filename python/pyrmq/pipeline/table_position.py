@@ -1,7 +1,7 @@
-"""How far a Delta or Iceberg table is with the batches of a pipeline.
+"""The last batch of a pipeline in a Delta or Iceberg table.
 
-Both note with each write the query's id and the number of its batch, and leave out a batch that the
-table has. So a checkpoint that was restored to an earlier batch would lose rows, as with files.
+Both record with each write the query's id and the number of its batch, and leave out a batch that
+the table has. So a checkpoint that was restored to an earlier batch would lose rows, as with files.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check_table_position(spark: SparkSession, pipeline: Pipeline) -> None:
 
 
 def _writes(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
-    """Return query and batch of each write, as the table's own log has them."""
+    """Return query and batch of each write, from the table's own log."""
     if pipeline.sink["format"] == "delta":
         path = str(pipeline.sink["path"]).replace("`", "``")
         history = spark.sql(f"DESCRIBE HISTORY delta.`{path}`")

@@ -24,7 +24,7 @@ master = "local[*]"
 """
 
 _TRACE = """\
-# How long sends and deliveries take, by topic, from the messages of the trace topic.
+# Latency of sends and deliveries, by topic, from the messages of the trace topic.
 [source]
 nameServer = "127.0.0.1:9876"
 topic = "RMQ_SYS_TRACE_TOPIC"
@@ -73,7 +73,7 @@ master = "local[*]"
 """
 
 _BACKFILL = """\
-# Read a store directory, without a broker, into files.
+# Write a store directory to files, without a broker.
 [source]
 path = "/data/store"
 topic = "orders"
@@ -111,7 +111,7 @@ master = "local[*]"
 """
 
 _QUALITY = """\
-# Pass on the rows that are as they should be; others go to a topic, with the reason.
+# Pass on valid rows; others go to a topic, with the reason.
 [source]
 nameServer = "127.0.0.1:9876"
 topic = "orders"

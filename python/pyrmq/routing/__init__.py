@@ -1,4 +1,4 @@
-"""Decisions of clients and brokers, usable alone: no connection, no clock of their own.
+"""Decisions of clients and brokers, usable by themselves: without connection or clock.
 
 Which queue a message goes to (:class:`QueueSelector`, :class:`LatencyFaultTolerance`,
 :class:`MachineRoom`), which messages pass a SQL92 filter (:class:`Filter`), and which consumer of a

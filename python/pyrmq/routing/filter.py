@@ -73,7 +73,7 @@ class Filter:
             properties: As for :meth:`matches`.
 
         Raises:
-            FilterError: A value cannot be compared as the condition asks.
+            FilterError: A value cannot be compared as the condition requires.
             TypeError: A property that the condition names is not text.
 
         Example:

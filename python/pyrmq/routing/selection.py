@@ -1,4 +1,4 @@
-"""Queue selection and latency fault tolerance: :class:`QueueSelector` and what goes with it.
+"""Queue selection and latency fault tolerance: :class:`QueueSelector` and its parts.
 
 Example:
     >>> selector = QueueSelector(start=0)

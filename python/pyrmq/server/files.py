@@ -1,4 +1,4 @@
-"""Small configuration files: after a crash either the old or the new one is there, never half.
+"""Small configuration files: after a crash either the old or the new one exists, never half.
 
 As in Apache, the old file stays as `.bak`; reading falls back to it with a warning.
 """
@@ -45,7 +45,7 @@ def write_synced(path: str | os.PathLike[str], data: bytes) -> None:
     if path.exists():
         backup = path.with_name(path.name + ".bak.tmp")
         backup.unlink(missing_ok=True)
-        # A second name instead of a move: the file exists at every moment.
+        # A second name instead of a move, so that the file exists at every moment.
         os.link(path, backup)
         backup.replace(path.with_name(path.name + _BACKUP))
     fresh.replace(path)
@@ -92,7 +92,7 @@ def read_or_backup(path: str | os.PathLike[str], parse: Callable[[bytes], T]) ->
         return value
     if broken:
         raise ConfigError(
-            f"cannot read {', nor its backup '.join(broken)}; mend it, or move it away to start "
-            "without what it holds"
+            f"cannot read {', nor its backup '.join(broken)}; repair it, or move it away to start "
+            "without its content"
         )
     return None

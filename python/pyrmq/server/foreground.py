@@ -1,7 +1,7 @@
 """Run servers in the foreground until SIGINT or SIGTERM.
 
-The first signal drains the servers and stops them in the opposite order of their start. A second
-one ends the drain, never the flush.
+The first signal drains the servers and stops them in reverse order of their start. A second one
+ends the drain, never the flush.
 
 SIGHUP makes the servers read their configuration again. It stops them if they cannot do that, or
 if it came because their terminal was closed. As with other daemons:
@@ -39,20 +39,20 @@ def serve(
     drain: float,
     reload: Callable[[list[Server[Any, Any]]], None] | None = None,
 ) -> None:
-    """Start servers, wait for SIGINT or SIGTERM, stop them in the opposite order.
+    """Start servers, wait for SIGINT or SIGTERM, stop them in reverse order.
 
     For a process that does nothing else: the signal handlers are never restored.
 
     Args:
-        makers: each makes a server, given those that run already; in the order of their start.
+        makers: each makes a server, given those that already run; in the order of their start.
         ready: called with all servers once they serve.
         drain: seconds for requests in progress; a second signal ends that wait, not the flush.
         reload: called with all servers at each SIGHUP; it must not raise. Without it, SIGHUP stops
             them.
 
     Raises:
-        RmqError: one of them cannot start, and those before it are stopped; or one could not
-            write everything when it stopped.
+        RmqError: one of them cannot start, and those before it were stopped; or one could not write
+            everything when it stopped.
     """
     terminal = _Terminal()
     reader, writer = os.pipe()
@@ -86,7 +86,7 @@ def serve(
 
 
 class _Terminal:
-    """The terminal that controls this process, if there is one."""
+    """The controlling terminal of this process, if there is one."""
 
     def __init__(self) -> None:
         try:
@@ -95,7 +95,7 @@ class _Terminal:
             self._fd = None
 
     def watch(self, poll: select.poll) -> None:
-        """Have `poll` return once the terminal has gone."""
+        """Have `poll` return once the terminal is gone."""
         if self._fd is not None:
             poll.register(self._fd, 0)
 
@@ -150,7 +150,7 @@ def _stop_all(servers: list[Server[Any, Any]], drain: float, reader: int, writer
     thread.start()
     while os.read(reader, 1) != _STOPPED:
         hurried.set()
-        # Only this one: it still needs the others, to unregister.
+        # Only this one: it still needs the others to unregister.
         for server in tuple(begun):
             server.hurry()
     thread.join()

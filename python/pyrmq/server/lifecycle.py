@@ -134,7 +134,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         """
         core = self._core
         if core is None:
-            raise ClosedError(f"the {self.kind.role} does not run: call start() first")
+            raise ClosedError(f"the {self.kind.role} is not running: call start() first")
         self._check_process()
         return core
 
@@ -213,7 +213,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
                 self._busy = None
 
     def secure(self, cluster: str) -> _core.ServerSecurity:
-        """Read who may do what, certificates and keys; changes of their files count."""
+        """Read users, policies, certificates and keys, and watch their files."""
         from pyrmq.server.security.protection import protection
 
         self.users, self.acl, self._security = protection(self.kind.role, self._options, cluster)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def load(role: type[T], path: str | os.PathLike[str]) -> T:
     """Read the options of a role from a property file.
 
-    One warning of the logger `pyrmq.config` names the keys without effect, each with the nearest
+    One warning of the logger `pyrmq.config` names the keys without effect, each with the closest
     key that has one.
 
     Args:

@@ -1,7 +1,7 @@
 """The metrics port of a server: Prometheus text, and answers for orchestrators.
 
 `/metrics` returns Prometheus' text form, `/live` 200 while the process serves, `/ready` 200 while
-clients may be sent here and 503 otherwise. Off unless `metricsPort` is set. Figures are the core's
+clients may be sent here, and 503 otherwise. Off unless `metricsPort` is set. Figures are the core's
 own counters, read at each request. A broker and a name server of one process may share a port.
 """
 
@@ -37,7 +37,7 @@ class Family(NamedTuple):
     Attributes:
         name: its name, without `_total` for a counter.
         kind: `counter`, `gauge` or `histogram`.
-        text: what it counts.
+        text: its description.
         labels: the names of its labels.
         rows: for each series, the values of its labels and its value.
     """
@@ -79,7 +79,7 @@ class MetricsServer:
         tls: its certificate; None: plain HTTP.
 
     Raises:
-        RmqError: the port cannot be listened on, or the server that has it open has other TLS.
+        RmqError: the port cannot be opened, or the server that has it open uses other TLS.
 
     Example:
         >>> MetricsServer(server, "127.0.0.1", 9877).close()  # doctest: +SKIP
@@ -107,7 +107,7 @@ class MetricsServer:
         return int(self._port.http.server_address[1])
 
     def close(self) -> None:
-        """Leave the port; the last server closes it, after running responses."""
+        """Leave the port; the last server closes it, after responses in progress."""
         with _LOCK:
             left = tuple(one for one in self._port.servers if one is not self._server)
             self._port.servers = left
@@ -121,7 +121,7 @@ def _files(tls: MetricsTls | None) -> tuple[str | None, ...] | None:
 
 
 class _Http(ThreadingHTTPServer):
-    """Performs a handshake in the thread of its connection, which its timeout ends."""
+    """Performs a handshake in the thread of its connection, limited by a timeout."""
 
     def __init__(
         self, where: tuple[str, int], handler: type[_Handler], tls: MetricsTls | None
@@ -148,7 +148,7 @@ class _Http(ThreadingHTTPServer):
         super().finish_request(request, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log what a connection ended with: a peer that breaks off, a failed handshake."""
+        """Log the error that ended a connection: a peer that broke off, a failed handshake."""
         from pyrmq._client import log
 
         log.get("pyrmq.metrics").debug("the connection of %s ended", client_address, exc_info=True)
@@ -178,11 +178,11 @@ class _Port:
         return exposition(chain.from_iterable(server.figures() for server in self.servers))
 
     def ready(self) -> bool:
-        """Whether all servers here are."""
+        """Whether all servers are ready."""
         return all(server.ready() for server in self.servers)
 
     def close(self) -> None:
-        """Close the port, after running responses."""
+        """Close the port, after responses in progress."""
         self.http.shutdown()
         self.http.server_close()
         self._thread.join(_JOIN_SECONDS)

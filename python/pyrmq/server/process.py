@@ -8,7 +8,7 @@ __all__ = ["file_system", "memory"]
 
 _CGROUP = Path("/sys/fs/cgroup")
 _NO_LIMIT = 1 << 62
-"""What version 1 of the interface shows without a limit is a little below 2**63."""
+"""Without a limit, version 1 of the interface shows a little less than 2**63."""
 
 
 def memory() -> dict[str, int | None]:
@@ -29,7 +29,7 @@ def _resident() -> int | None:
 
 
 def _limit() -> int | None:
-    """The lowest limit on the way from this process's control group up to the root."""
+    """The lowest limit from this process's control group up to the root."""
     limits: list[int] = []
     for line in _text(Path("/proc/self/cgroup")).splitlines():
         _, controllers, own = line.split(":", 2)
@@ -47,7 +47,7 @@ def _limit() -> int | None:
 
 
 def file_system(directory: Path) -> str | None:
-    """The type of the file system that holds a directory, as `ext4`; None where unknown.
+    """The type of a directory's file system, such as `ext4`; None if unknown.
 
     Example:
         >>> file_system(Path("/proc"))
@@ -59,7 +59,7 @@ def file_system(directory: Path) -> str | None:
         _, at, kind, *_ = line.split(" ")
         # The table writes a blank as \\040.
         where = Path(at.replace("\\040", " "))
-        # A later mount at the same place hides an earlier one.
+        # A later mount at the same directory hides an earlier one.
         if here.is_relative_to(where) and (best is None or len(where.parts) >= best[0]):
             best = (len(where.parts), kind)
     return None if best is None else best[1]

@@ -1,9 +1,9 @@
-"""The control plane's request codes: which Python function answers which, on which threads.
+"""The control plane's request codes: the Python functions that answer them, and their threads.
 
-A request for a Python row waits in a bounded queue of the core (full: SYSTEM_BUSY). A few named
-threads pull from it; Rust never calls Python. An exception of a handler becomes
-a response: `Refused` with its own code, any other as SYSTEM_ERROR with type and message. None,
-SystemExit included, ends a thread. A server's table is fixed while it runs; native rows cannot be
+A request for a Python handler waits in a bounded queue of the core (full: SYSTEM_BUSY). A few named
+threads pull from it; Rust never calls Python. An exception of a handler becomes a response:
+`Refused` with its own code, any other as SYSTEM_ERROR with type and message. No exception, not even
+SystemExit, ends a thread. A server's table is fixed while it runs; native handlers cannot be
 replaced.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyrmq import _core
 
-# Not more: a worker's requests wait behind a slow handler, even while another worker sleeps.
+# No more: a worker's requests wait behind a slow handler, even while another worker sleeps.
 _BATCH = 1
 _WAIT_MS = 600_000
 _INT_MAX = 2**31 - 1
@@ -65,7 +65,7 @@ Handler = Callable[["_core.Request"], Response | None]
 
 
 class Processors:
-    """Which Python function answers which request code on one server.
+    """The Python functions that answer request codes on one server.
 
     Example:
         >>> rows = Processors("broker", native=[10])
@@ -105,7 +105,8 @@ class Processors:
             handler: the function.
 
         Raises:
-            ConfigError: the code has a row already or is out of range, or the server is running.
+            ConfigError: the code already has a handler or is out of range, or the server is
+                running.
         """
         if handler is None:
 
@@ -116,8 +117,8 @@ class Processors:
             return decorate
         if self._sealed:
             raise ConfigError(
-                f"request code {code}: the {self._role} runs and its table is fixed; register the "
-                "handler before start()"
+                f"request code {code}: the {self._role} runs and its table is fixed; register "
+                "the handler before start()"
             )
         if not -_INT_MAX - 1 <= code <= _INT_MAX:
             raise ConfigError(f"request code is {code}: it must fit 32 bits")
@@ -126,15 +127,15 @@ class Processors:
 
             raise ConfigError(
                 f"request code {code} ({RequestCode(code).name}) is served natively by the "
-                f"{self._role} and cannot be replaced; take a free code"
+                f"{self._role} and cannot be replaced; use a free code"
             )
         if code in self._handlers:
-            raise ConfigError(f"request code {code} has a handler already: take a free code")
+            raise ConfigError(f"request code {code} already has a handler: use a free code")
         self._handlers[code] = handler
         return lambda function: function
 
     def add(self, handlers: Mapping[int, Handler]) -> None:
-        """Add the server's own rows; a code with a native row keeps that row."""
+        """Add the server's own handlers; a code with a native handler keeps it."""
         for code, handler in handlers.items():
             if code not in self._native:
                 self.register(code, handler)
@@ -142,21 +143,21 @@ class Processors:
     def add_hook(self, hook: RequestHook) -> None:
         """Call a hook before and after each request that a Python function answers.
 
-        Its calls take a worker's time: native rows never wait for it, other Python rows do while
-        all workers are in it. Users and rights are checked before it.
+        Its calls take a worker's time: native handlers never wait for it, but other requests for
+        Python do while all workers are in it. Users and rights are checked before it.
 
         Args:
             hook: the hook; its ``before_request`` may raise `Refused`.
 
         Raises:
-            ConfigError: it is no `RequestHook`, or the server is running.
+            ConfigError: it is not a `RequestHook`, or the server is running.
 
         Example:
             >>> Processors("broker", native=[]).add_hook(RequestHook())
         """
         if self._sealed:
             raise ConfigError(
-                f"a request hook cannot be added: the {self._role} runs; add it before start()"
+                f"a request hook cannot be added while the {self._role} runs; add it before start()"
             )
         self._hooks.add(hook)
 
@@ -183,7 +184,7 @@ class Processors:
             return handler(request)
 
         response, error = _answer(request, handle)
-        with suppress(KeyboardInterrupt, SystemExit):  # Logged; a worker serves all clients.
+        with suppress(KeyboardInterrupt, SystemExit):  # Logged, since a worker serves all clients.
             self._hooks.after(called, hooked, error, response)
 
 
@@ -209,7 +210,7 @@ def _report(request: _core.Request) -> None:
 
     try:
         log.get("pyrmq.server").exception(
-            "the handler of request code %d failed, asked by %s", request.code, request.remote
+            "the handler of request code %d failed, for %s", request.code, request.remote
         )
     except Exception:  # noqa: BLE001 - of a log handler; it goes where `logging` tells of these
         import logging

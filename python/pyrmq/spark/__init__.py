@@ -1,6 +1,6 @@
 """Topics as Spark tables and streams: ``spark.read.format("rocketmq")``.
 
-With the wheel installed Spark finds the format by itself; :func:`register` is the explicit way.
+Spark finds the format of the installed wheel by itself; :func:`register` is the explicit way.
 Importing this package needs neither pyspark nor pyarrow; using it needs both (extra ``spark`` or
 ``spark-local``).
 """

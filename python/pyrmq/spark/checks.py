@@ -1,4 +1,4 @@
-"""What every executor can use and reach: the tables behind ``pyrmq spark doctor``."""
+"""Checks what every executor can use and reach, for ``pyrmq spark doctor``."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _TASKS_EACH = 4
 
 @dataclass(frozen=True)
 class ExecutorReport:
-    """What one executor said, or the driver.
+    """The report of one executor, or of the driver.
 
     Attributes:
         host: where it runs.
         role: driver or executor.
         python: its interpreter and version.
         versions: packages by name; None for one that cannot be imported.
-        reached: milliseconds that a connection took, by address; a text where it failed.
-        problems: what is wrong, each with its fix; empty when nothing is.
+        reached: milliseconds that a connection took, by address; a text if it failed.
+        problems: each problem with its fix; empty if there is none.
     """
 
     host: str
@@ -45,7 +45,7 @@ class ExecutorReport:
 
 
 def _look_around(addresses: list[str], timeout_s: float) -> dict[str, Any]:
-    # This code runs where pyrmq may be missing: it can use nothing but the standard library.
+    # This code runs where pyrmq may be missing, so it uses only the standard library.
     import importlib
     import os
     import socket
@@ -87,7 +87,7 @@ _look_around.__module__ = "__main__"
 def examine_executors(
     spark: SparkSession, name_server: str | None = None, *, timeout: float = _CONNECT_S
 ) -> list[ExecutorReport]:
-    """Ask every executor which packages it has and which servers it reaches, and the driver, too.
+    """Check the packages and reachable servers of every executor, and of the driver.
 
     Brokers are tried under the addresses that they advertise (``brokerIP1``), which is where tasks
     connect to.
@@ -153,8 +153,8 @@ def _from_executors(
 ) -> list[dict[str, Any]]:
     if not hasattr(spark, "_jsc"):
         raise ConfigError(
-            "Spark Connect has no SparkContext to reach every executor with: run `pyrmq spark"
-            " doctor --master ...` where the cluster can be used directly"
+            "Spark Connect has no SparkContext, which is needed to reach every executor: run"
+            " `pyrmq spark doctor --master ...` where the cluster can be used directly"
         )
     context = spark.sparkContext
     executors = int(context._jsc.sc().getExecutorMemoryStatus().size())
@@ -164,7 +164,7 @@ def _from_executors(
     def one_task(_: object) -> list[dict[str, Any]]:
         import time
 
-        # Long enough that every executor gets some of the tasks.
+        # Long enough for every executor to get some of the tasks.
         time.sleep(0.2)
         return [look(addresses, timeout)]
 

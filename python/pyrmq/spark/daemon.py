@@ -1,4 +1,4 @@
-"""A daemon of Python workers that imports what they need before it forks them.
+"""A daemon for Python workers that imports what they need before it forks them.
 
 Spark starts one daemon on each executor, which forks its Python workers. Without this module every
 new worker imports pyarrow, pandas and pyrmq itself, which takes most of a second. Set
@@ -26,11 +26,11 @@ _MODULES = (
 
 
 def preload() -> None:
-    """Import what workers use. What is missing is said by the worker that needs it."""
+    """Import what workers use. A worker that needs a missing module reports it."""
     for module in _MODULES:
         with contextlib.suppress(ImportError):
             import_module(module)
-    # Workers share these pages as long as no collection writes to them.
+    # Workers share these pages as long as no garbage collection writes to them.
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""JSON bodies as typed columns; bodies that do not fit are set apart, with reason and origin."""
+"""JSON bodies as typed columns; bodies that do not fit come apart, with reason and origin."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Parsed(NamedTuple):
 
     Attributes:
         rows: the columns of the schema, then those columns of the messages that it does not name.
-        bad: the messages that do not fit: ``reason``, then where each comes from, and its body.
+        bad: the messages that do not fit: ``reason``, then the origin of each, and its body.
     """
 
     rows: DataFrame
@@ -34,9 +34,9 @@ class Parsed(NamedTuple):
 def json(frame: DataFrame, schema: str | StructType) -> Parsed:
     """Read the bodies of messages as JSON objects of a schema.
 
-    A body does not fit if it is NULL, no UTF-8, no JSON object, more than one, if a value has
+    A body does not fit if it is NULL, not UTF-8, not exactly one JSON object, if a value has
     another type, or if a column that is ``NOT NULL`` lacks its value. Works on batches and streams.
-    A stream of the bad rows is a query of its own.
+    A stream of the bad rows is a separate query.
 
     Args:
         frame: messages with column ``body``.
@@ -58,7 +58,7 @@ def json(frame: DataFrame, schema: str | StructType) -> Parsed:
 
 
 def with_reason(frame: DataFrame, schema: str | StructType) -> DataFrame:
-    """Add the parsed body, and column ``reason``: why it does not fit, NULL where it does."""
+    """Add the parsed body, and column ``reason``: why it does not fit, NULL if it does."""
     from pyspark.sql import functions as F
 
     wanted = _schema(schema)
@@ -77,9 +77,9 @@ def _reason(text: Column, wanted: StructType) -> Column:
     body, fields = F.col(_PARSED), ", ".join(field.simpleString() for field in wanted.fields)
     reason = (
         F.when(F.col("body").isNull(), "the body is NULL")
-        .when(~F.is_valid_utf8(text), "the body is no UTF-8")
-        .when(body.isNull() | body[_CORRUPT].isNotNull(), f"no JSON object of {fields}")
-        .when(~_is_one_object(text), "more than one JSON object, or text behind it")
+        .when(~F.is_valid_utf8(text), "the body is not UTF-8")
+        .when(body.isNull() | body[_CORRUPT].isNotNull(), f"not a JSON object of {fields}")
+        .when(~_is_one_object(text), "more than one JSON object, or text after it")
     )
     for field in wanted.fields:
         if not field.nullable:
@@ -88,7 +88,7 @@ def _reason(text: Column, wanted: StructType) -> Column:
 
 
 def _is_one_object(text: Column) -> Column:
-    """Return whether a text is one object: Spark's parser leaves off behind the first one."""
+    """Return whether a text is one object: Spark's parser stops after the first one."""
     from pyspark.sql import functions as F
 
     within = F.from_json(F.concat(F.lit("["), text, F.lit(",{}]")), "array<struct<_: string>>")
@@ -122,7 +122,7 @@ def _schema(given: str | StructType) -> StructType:
 def _with_corrupt(wanted: StructType) -> StructType:
     from pyspark.sql.types import StringType, StructField, StructType
 
-    # Spark would call an object without a NOT NULL value corrupt, which hides the reason.
+    # Spark would report an object without a NOT NULL value as corrupt, which hides the reason.
     nullable = [StructField(field.name, field.dataType) for field in wanted.fields]
     return StructType([*nullable, StructField(_CORRUPT, StringType())])
 
@@ -132,7 +132,7 @@ def infer(frame: DataFrame, rows: int = 1000) -> str:
 
     Args:
         frame: messages of a batch read with column ``body``.
-        rows: how many messages to look at; at most a megabyte of them.
+        rows: how many messages to read; at most a megabyte of them.
 
     Raises:
         ConfigError: the frame is a stream, or no body is a JSON object.
@@ -145,7 +145,7 @@ def infer(frame: DataFrame, rows: int = 1000) -> str:
     from pyspark.sql.types import ArrayType, DataType
 
     if frame.isStreaming:
-        raise ConfigError("a schema is found from a batch read: use spark.read, not readStream")
+        raise ConfigError("a schema is inferred from a batch read: use spark.read, not readStream")
     found, size = [], 0
     for row in frame.select(F.col("body").cast("binary").alias("body")).limit(rows).collect():
         try:

@@ -21,7 +21,7 @@ __all__ = ["missing_parts", "session"]
 
 _JAVA = 17
 _MAJORS = {"pyspark": (4, 5), "pyarrow": (17, 10_000), "pandas": (2, 3)}
-"""The lowest major version of each package, and the first one that is too new."""
+"""The lowest major version of each package, and the first that is too new."""
 _QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -32,7 +32,7 @@ _QUIET = {
 
 
 def missing_parts() -> str | None:
-    """Say in one line what a local Spark lacks here; None if nothing.
+    """Return in one line what a local Spark lacks here; None if nothing.
 
     Example:
         >>> missing_parts() is None or "missing" in missing_parts()
@@ -44,7 +44,7 @@ def missing_parts() -> str | None:
         found = _version(module)
         if not lowest <= int(found.partition(".")[0]) < too_new:
             return (
-                f"{module} {found} does not fit, {lowest} to {too_new - 1} is wanted:"
+                f"{module} {found} does not fit, expected {lowest} to {too_new - 1}:"
                 " pip install pyrmq-rocketmq[spark-local]"
             )
     home = os.environ.get("JAVA_HOME")
@@ -61,7 +61,7 @@ def missing_parts() -> str | None:
 
 
 def _version(module: str) -> str:
-    """Return a module's version: a Spark distribution has no metadata of its PySpark."""
+    """Return a module's version; a Spark distribution has no metadata of its PySpark."""
     try:
         return importlib.metadata.version(module)
     except importlib.metadata.PackageNotFoundError:
@@ -69,12 +69,12 @@ def _version(module: str) -> str:
 
 
 def _java_version(java: Path) -> int | None:
-    """Read the version beside a Java's programs, without starting it; None if it is not there."""
+    """Read a Java's version from its file, without starting it; None if there is no file."""
     try:
         text = (java.resolve().parent.parent / "release").read_text(encoding="utf-8")
     except OSError:
         return None
-    # Java 8 calls itself 1.8.
+    # Java 8 reports 1.8.
     match = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', text)
     return None if match is None else int(match[1])
 
@@ -82,12 +82,12 @@ def _java_version(java: Path) -> int | None:
 def session(master: str = "local[*]", **conf: str) -> SparkSession:
     """Start a local Spark that logs nothing, or return the running one.
 
-    Its workers are this Python, so they find what is installed here.
+    Its workers run this Python, so they find what is installed here.
 
     Args:
         master: ``local[*]`` for all cores, ``local[2]`` for two.
-        conf: further settings; a name without dots has ``_`` for them:
-            ``spark_driver_memory="4g"``, ``**{"spark.driver.memory": "4g"}``.
+        conf: further settings; a name may have ``_`` instead of dots: ``spark_driver_memory="4g"``,
+            ``**{"spark.driver.memory": "4g"}``.
 
     Raises:
         ConfigError: Java or a package is missing.
@@ -106,7 +106,7 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("pyrmq")
     quiet = dict(_QUIET)
     if master.startswith("local"):
-        # Its executors certainly have the module.
+        # Its executors have the module in any case.
         quiet["spark.python.daemon.module"] = "pyrmq.spark.daemon"
     for name, value in (
         quiet | {key if "." in key else key.replace("_", "."): value for key, value in conf.items()}

@@ -1,7 +1,7 @@
-"""SQL over topics: each topic that a query names becomes a view, with the columns that it uses.
+"""SQL over topics: each topic that a query names becomes a view with the columns that it uses.
 
-Spark does not tell a Python source which columns a query needs. So the query is planned twice: over
-all columns first, and over those that its optimized plan uses then. Planning reads no message.
+Spark does not pass a Python source the columns that a query needs. So the query is planned twice:
+first over all columns, then over those that its optimized plan uses. Planning reads no message.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def sql(spark: SparkSession, text: str, options: Mapping[str, str]) -> DataFrame
     """Run a query over topics.
 
     Args:
-        spark: a session; temporary views of the topics' names are made in it.
-        text: SQL. A topic is named like a table, in backticks if it has other characters than
+        spark: a session; it gets temporary views with the topics' names.
+        text: SQL. A topic is named like a table, in backticks if its name has characters other than
             letters, digits and underscores.
         options: options of ``format("rocketmq")`` for all topics, without topic and columns; with
             ``path`` the topics are those of a directory of log files.
 
     Raises:
         OptionError: a wrong option.
-        ConfigError: the query names no topic, or two that differ in case only.
+        ConfigError: the query names no topic, or two that differ only in case.
 
     Example:
         >>> sql(spark, "SELECT tags, count(*) FROM orders GROUP BY tags", {})  # doctest: +SKIP
@@ -83,11 +83,11 @@ def _topics(options: Mapping[str, str]) -> tuple[Iterable[str], str, str]:
 
 
 def used_columns(frame: DataFrame, topics: Iterable[str], text: str) -> dict[str, tuple[str, ...]]:
-    """Return the columns that a query needs of its topics: one list for all that it reads.
+    """Return the columns that a query needs of its topics, as one list for all topics.
 
-    A name that several topics have counts for all of them. What the text names is needed to plan
-    it, even where the optimized plan has no use for it. `SELECT *` and set operations need whatever
-    they output.
+    A name that several topics have counts for all of them. Names in the text are needed to plan it,
+    even if the optimized plan does not use them. `SELECT *` and set operations need all columns
+    that they output.
     """
     used = _used_by_plan(frame)
     words = {word.lower() for word in _words(text)}
@@ -98,7 +98,7 @@ def used_columns(frame: DataFrame, topics: Iterable[str], text: str) -> dict[str
 def _used_by_plan(frame: DataFrame) -> set[str]:
     everything = set(COLUMNS)
     if not hasattr(frame, "_jdf"):
-        # Spark Connect shows no plan.
+        # Spark Connect does not show plans.
         return everything
     plan = frame._jdf.queryExecution().optimizedPlan()
     names: dict[int, str] = {}
@@ -129,13 +129,13 @@ def _attributes(scala: Any) -> list[tuple[int, str]]:  # noqa: ANN401 - a Seq of
 
 
 def _words(text: str) -> set[str]:
-    """Return the names in a text, without what stands in literals."""
+    """Return the names in a text, except those in literals."""
     plain = _LITERAL.sub(" ", text)
     return {word for match in re.findall(r"`([^`]+)`|\b(\w+)\b", plain) for word in match if word}
 
 
 def _named(text: str, topics: Iterable[str]) -> list[str]:
-    """Return the topics that a query names: spelled as they are, or else in another case.
+    """Return the topics that a query names, in their exact spelling or else in another case.
 
     Raises:
         ConfigError: a name fits several topics, which are one table for Spark.
@@ -151,8 +151,8 @@ def _named(text: str, topics: Iterable[str]) -> list[str]:
         chosen = exact or alike
         if len(chosen) > 1:
             raise ConfigError(
-                f"topics {' and '.join(chosen)} differ in case only, and Spark takes them for one"
-                " table: name one of them as it is spelled, or load them by spark.read"
+                f"topics {' and '.join(chosen)} differ only in case, and Spark takes them for one"
+                " table: name one of them in its exact spelling, or load them with spark.read"
             )
         named += chosen
     return named

@@ -1,8 +1,8 @@
-"""How readers and writers travel to executors, so that what is missing there is said in words.
+"""Ships readers and writers to executors so that missing packages there give a clear error.
 
 Spark pickles them by the names of their classes. On an executor without pyrmq that ends in a bare
-ModuleNotFoundError somewhere in Spark's worker. So what travels is a function, pickled with its
-code, that looks for pyrmq first, and the object as bytes, which it opens then.
+ModuleNotFoundError somewhere in Spark's worker. So Spark gets a function, pickled with its code,
+that looks for pyrmq first and then unpickles the object from bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Shipped"]
 
 
 def _open_on_executor(version: str, content: bytes) -> Any:  # noqa: ANN401 - what was shipped
-    # This code runs where pyrmq may be missing: it can use nothing but the standard library.
+    # This code runs where pyrmq may be missing, so it uses only the standard library.
     import pickle
     import socket
     import sys
@@ -47,14 +47,14 @@ _open_on_executor.__module__ = "__main__"
 
 
 class Shipped:
-    """Pickles itself as described above; its state is its dictionary, or what `shipped` leaves."""
+    """Pickles itself as described above; its state is its dictionary, or what `shipped` returns."""
 
     def shipped(self) -> dict[str, Any]:
         """Return the attributes that executors need."""
         return self.__dict__
 
     def __reduce__(self) -> tuple[Any, tuple[str, bytes]]:
-        """Pickle by value what opens the object, and the object as bytes."""
+        """Pickle the opening function by value, and the object as bytes."""
         from pyspark import cloudpickle
 
         content = cloudpickle.dumps((type(self), self.shipped()))  # type: ignore[no-untyped-call]

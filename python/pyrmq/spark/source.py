@@ -1,4 +1,4 @@
-"""``format("rocketmq")``: the entry that Spark knows, and how it gets to know it."""
+"""``format("rocketmq")``: the entry point for Spark, and its registration."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ class RocketMQDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("rocketmq")`` and the table function ``rocketmq(...)`` known to a session.
+    """Register ``format("rocketmq")`` and the table function ``rocketmq(...)`` in a session.
 
-    The format needs it only where automatic registration cannot work: Spark looks for installed
-    modules named ``pyspark_*`` once, and one broken module among them hides all.
+    The format needs it only if automatic registration fails: Spark looks once for installed modules
+    named ``pyspark_*``, and one broken module among them hides all.
 
     Raises:
-        ConfigError: Spark's workers are another Python than the driver, which cannot use this
+        ConfigError: Spark's workers run another Python than the driver, and it cannot use this
             package.
 
     Example:
@@ -91,7 +91,7 @@ def register(spark: SparkSession) -> None:
     from pyrmq.spark.table_function import register_function
     from pyrmq.spark.unavailable import check_worker
 
-    # Spark Connect has no SparkContext; its server has the workers.
+    # Spark Connect has no SparkContext; the workers belong to its server.
     if hasattr(spark, "_jsc"):
         check_worker(spark.sparkContext.pythonExec)
     spark.dataSource.register(RocketMQDataSource)

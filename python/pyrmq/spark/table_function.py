@@ -1,6 +1,6 @@
 """The table function ``rocketmq(...)``: a topic in plain SQL, without a view.
 
-Spark runs it in one task. For much to read, make a view of ``format("rocketmq")``.
+Spark runs it in one task. To read much, create a view of ``format("rocketmq")``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["register_function"]
 
 
 def register_function(spark: SparkSession) -> None:
-    """Make ``SELECT * FROM rocketmq('orders', since => '1h')`` known to a session.
+    """Register the function in a session: ``SELECT * FROM rocketmq('orders', since => '1h')``.
 
-    Arguments: topic; since and until as for `pyrmq.arrow.read`; tags; lines, the most rows;
-    name_server, without it the driver's NAMESRV_ADDR of now.
+    Arguments: topic; since and until as for `pyrmq.arrow.read`; tags; lines, the maximum number of
+    rows; name_server, without it the driver's current NAMESRV_ADDR.
     """
     from pyspark.sql.functions import arrow_udtf
 
@@ -62,7 +62,7 @@ def read_topic(
     Args:
         names: name servers.
         topic: topic.
-        values: since, until, tags and limit, where they are given.
+        values: since, until, tags and limit, if given.
     """
     import pyarrow as pa
 

@@ -1,7 +1,7 @@
-"""Says why the source cannot be used, where Spark would say DATA_SOURCE_NOT_FOUND only.
+"""Says why the source cannot be used; Spark would only say DATA_SOURCE_NOT_FOUND.
 
-Spark drops a source whose module raises: one that raises on first use stands in for it. Where the
-workers are a Python without this package there is no such module, and `register` finds out.
+Spark drops a source whose module raises, so a source that raises on first use replaces it. If the
+workers run a Python without this package there is no such module, and `register` detects that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check_worker(python: str) -> None:
     """Refuse a Python for Spark's workers that cannot use this package.
 
     Args:
-        python: the program, as Spark looks for it; nothing is started if it is the driver's.
+        python: the program, as Spark finds it; nothing is started if it is the driver's.
 
     Raises:
         ConfigError: it cannot import what workers need.
@@ -39,19 +39,19 @@ def check_worker(python: str) -> None:
         [found, "-c", _WANTED], capture_output=True, text=True, timeout=_IMPORT_S, check=False
     )
     if done.returncode != 0:
-        # Not above: this module has to be there where the native one is not.
+        # Imported here: this module must work without the native one.
         from pyrmq.errors import ConfigError
 
-        cause = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+        cause = (done.stderr.strip().splitlines() or ["it ended without output"])[-1]
         raise ConfigError(
-            f"Spark's workers are {found}, which cannot use this package: {cause}. The driver is"
+            f"Spark's workers run {found}, which cannot use this package: {cause}. The driver runs"
             f" {sys.executable}: set PYSPARK_PYTHON to it before the session starts, or install"
             f" pyrmq-rocketmq[spark] for {found}"
         )
 
 
 def _identity(python: str) -> tuple[Path, Path]:
-    """Return what tells one Python from another: two environments may share one program."""
+    """Return what distinguishes one Python from another: two environments may share one program."""
     return Path(python).absolute().parent, Path(python).resolve()
 
 

@@ -217,9 +217,9 @@ class Disk(_Faults):
 
 
 def _micros(name: str, seconds: float) -> int:
-    if not 0 <= seconds <= _LONGEST:
-        raise ConfigError(f"`{name}` is a number from 0 to {_LONGEST:,}: {seconds!r}")
+    if not 0 <= seconds <= _MAX_SECONDS:
+        raise ConfigError(f"`{name}` is a number from 0 to {_MAX_SECONDS:,}: {seconds!r}")
     return int(seconds * _MICROS)
 
 
-_LONGEST = 86_400
+_MAX_SECONDS = 86_400

@@ -55,7 +55,7 @@ class _Member(ABC):
 
     @property
     def pid(self) -> int | None:
-        """The id of its process; None if it has no process of its own or is stopped."""
+        """The id of its process; None if it has no separate process or is stopped."""
         return self._runner.pid if isinstance(self._runner, InOwnProcess) else None
 
     @property
@@ -106,7 +106,7 @@ class _Member(ABC):
         self._hold()
 
     def health(self) -> dict[str, Any]:
-        """How it is: `status` is `running` or `stopped`, the rest is as of the server's own."""
+        """Its state: `status` is `running` or `stopped`, the rest is the server's own health."""
         return self._runner.health() if self.running else {"status": "stopped"}
 
     def begin(self) -> None:
@@ -134,11 +134,11 @@ class _Member(ABC):
         until = monotonic() + timeout
         while waits := self._waits_for():
             if monotonic() > until:
-                raise ServerError(f"{self.name} does not get ready within {timeout:g} s: {waits}")
+                raise ServerError(f"{self.name} is not ready within {timeout:g} s: {waits}")
             sleep(_LOOK_SECONDS)
 
     def end(self) -> None:
-        """Stop it for good."""
+        """Stop it permanently."""
         try:
             if self.pid is not None:
                 # A process that the test has paused with a signal could not answer.
@@ -149,7 +149,7 @@ class _Member(ABC):
             self._ports.release()
 
     def meet(self, others: Sequence[_Member]) -> None:
-        """Set the servers that it is to be registered with, or that are to register with it."""
+        """Set the servers that it must register with, or that must register with it."""
         self._others = others
 
     @abstractmethod
@@ -220,10 +220,10 @@ class ClusterBroker(_Member):
 
         Raises:
             ClosedError: it was stopped.
-            ConfigError: it runs in a process of its own.
+            ConfigError: it runs in a separate process.
         """
         if not isinstance(self._runner, InThisProcess):
-            raise ConfigError(f"{self.name} runs in a process of its own: {_NO_OBJECT}")
+            raise ConfigError(f"{self.name} runs in a separate process: {_NO_OBJECT}")
         if not self.running:
             raise ClosedError(
                 f"the cluster's broker {self.name} is stopped: call start_broker() first, or "
@@ -241,7 +241,7 @@ class ClusterBroker(_Member):
     def stop(self, timeout: float = 1.0) -> None:
         """Stop it cleanly, if it runs; its store stays, connections are refused.
 
-        What a full or failing disk could not write is no error here.
+        Writes that failed because of a full or failing disk are not an error here.
 
         Args:
             timeout: seconds that requests under way get.
@@ -284,10 +284,10 @@ class ClusterNameServer(_Member):
         """The name server itself, also while it is stopped.
 
         Raises:
-            ConfigError: it runs in a process of its own.
+            ConfigError: it runs in a separate process.
         """
         if not isinstance(self._runner, InThisProcess):
-            raise ConfigError(f"{self.name} runs in a process of its own: {_NO_OBJECT}")
+            raise ConfigError(f"{self.name} runs in a separate process: {_NO_OBJECT}")
         server = self._runner.server
         assert isinstance(server, NameServer)
         return server
@@ -312,4 +312,4 @@ class ClusterNameServer(_Member):
 
 
 _NO_OBJECT = "there is no object of it here; use .address and .health(), or processes=False"
-_NO_FAULTS = "use cluster(faults=True) for faults on call"
+_NO_FAULTS = "use cluster(faults=True) to inject faults"

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pyrmq.testing.running import Cluster
 
 _MARK = (
-    "rocketmq(**arguments): what the cluster of `rocketmq` or `rocketmq_session` is like, as "
-    "`pyrmq.testing.cluster` takes it: brokers=2"
+    "rocketmq(**arguments): arguments of `pyrmq.testing.cluster` for the cluster of `rocketmq` "
+    "or `rocketmq_session`: brokers=2"
 )
 
 
@@ -94,7 +94,7 @@ def rocketmq_session(
 
 @pytest.fixture(scope="session")
 def rocketmq_session_factory(rocketmq_options: dict[str, Any]) -> Iterator[Callable[..., Cluster]]:
-    """Makes the session's clusters, one for each set of arguments."""
+    """Starts the session's clusters, one for each set of arguments."""
     from pyrmq.testing.running import cluster
 
     known: list[tuple[dict[str, Any], Cluster]] = []
@@ -114,7 +114,7 @@ def rocketmq_session_factory(rocketmq_options: dict[str, Any]) -> Iterator[Calla
 
 @pytest.fixture(scope="session")
 def rocketmq_spark() -> Iterator[SparkSession]:
-    """A quiet Spark on two cores for all tests; skipped where Java or pyspark is missing.
+    """A quiet Spark on two cores for all tests; they are skipped if Java or pyspark is missing.
 
     Example:
         >>> def test_orders(rocketmq_spark, rocketmq_session):
@@ -140,6 +140,6 @@ def rocketmq_spark() -> Iterator[SparkSession]:
 def _of_mark(mark: pytest.Mark) -> dict[str, Any]:
     if mark.args:
         raise pytest.UsageError(
-            f"the mark `rocketmq` takes keywords only, such as brokers=2: {mark.args!r}"
+            f"the mark `rocketmq` takes only keywords, such as brokers=2: {mark.args!r}"
         )
     return dict(mark.kwargs)

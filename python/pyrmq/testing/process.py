@@ -124,7 +124,7 @@ class InOwnProcess:
         self._close()
 
     def health(self) -> dict[str, Any]:
-        """How the server is."""
+        """The state of the server."""
         health: dict[str, Any] = self._ask({"do": "health"})
         return health
 
@@ -197,7 +197,7 @@ class InOwnProcess:
 
 
 class DiskOfProcess:
-    """The disk of a broker in a process of its own, as `pyrmq.testing.faults` uses it."""
+    """The disk of a broker in a separate process, as `pyrmq.testing.faults` uses it."""
 
     def __init__(self, process: InOwnProcess) -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""What runs a server of a cluster: in this process here, in its own in process.py."""
+"""Runners of a cluster's servers: in this process here, in separate processes in process.py."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Runner(Protocol):
         """End it at once, as `kill -9` does."""
 
     def health(self) -> dict[str, Any]:
-        """How it is."""
+        """Its state."""
 
     def broker_names(self) -> set[str]:
         """The brokers that a name server knows."""
@@ -64,7 +64,7 @@ class InThisProcess(Generic[ServerT]):
         return self._server
 
     def start(self, port: int) -> str:
-        """Start a new server object; the stopped one stays as it is."""
+        """Start a new server object; the stopped one is unchanged."""
         self._server = server = self._make(port)
         server.start()
         self.running = True
@@ -89,7 +89,7 @@ class InThisProcess(Generic[ServerT]):
         )
 
     def health(self) -> dict[str, Any]:
-        """How it is."""
+        """Its state."""
         return self.server.health()
 
     def broker_names(self) -> set[str]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _SEGMENT_BYTES = 64 * 1024 * 1024
 _INDEX_SLOTS = 10_000
 _INDEX_ENTRIES = 40_000
-_MOST = len(ascii_lowercase)
+_MAX_MEMBERS = len(ascii_lowercase)
 _OF_ONE = ("broker_name", "store_path_root_dir", "store_path_commit_log", "listen_port")
 _OF_FAULTS = ("bind_address", "broker_ip1", "listen_port")
 
@@ -202,8 +202,10 @@ def cluster(
 def _check(brokers: int, name_servers: int, options: dict[str, object], *, faults: bool) -> None:
     counts: dict[str, object] = {"brokers": brokers, "name_servers": name_servers}
     for name, count in counts.items():
-        if not isinstance(count, int) or not 1 <= count <= _MOST:
-            raise ConfigError(f"`{name}` of a cluster is a number from 1 to {_MOST}: {count!r}")
+        if not isinstance(count, int) or not 1 <= count <= _MAX_MEMBERS:
+            raise ConfigError(
+                f"`{name}` of a cluster is a number from 1 to {_MAX_MEMBERS}: {count!r}"
+            )
     if "namesrv_addr" in options:
         raise ConfigError(
             "`namesrv_addr` cannot be given: the brokers of a cluster know its name servers"

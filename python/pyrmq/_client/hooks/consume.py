@@ -19,7 +19,7 @@ __all__ = ["ConsumeHook", "ConsumeHooks", "ConsumeOutcome", "Consuming"]
 _log = logging.getLogger("pyrmq.consumer")
 
 ConsumeOutcome = Literal["success", "later", "again", "dead"]
-"""What becomes of messages: done, delivered later, tried again here, or dead letters."""
+"""The outcome of messages: done, delivered later, tried again here, or dead letters."""
 
 _Failure = tuple[str, int]
 
@@ -34,7 +34,7 @@ class Consuming:
         namespace: The consumer's namespace; empty without one.
         client_id: The consumer's id at brokers.
         began: When the call, or the poll, began: `time.monotonic()`.
-        notes: For hooks: what one stores here before a call is there after it.
+        notes: Values that a hook stores before a call and reads after it.
 
     Example:
         >>> Consuming("orders", [], group="kitchen").topic
@@ -68,8 +68,8 @@ class ConsumeHook:
     """Sees what a consumer receives and processes. Override what you need.
 
     Exceptions of hooks are logged; they change nothing for the messages. KeyboardInterrupt and
-    SystemExit go on once all hooks were called, where the caller is the application: out of a poll,
-    whose messages the next poll returns, and out of the event loop.
+    SystemExit are raised once all hooks were called, if the caller is the application: by a poll,
+    whose messages the next poll returns, and by the event loop.
 
     Example:
         >>> class Count(ConsumeHook):
@@ -100,7 +100,7 @@ class ConsumeHook:
         Args:
             consuming: The object that ``before_process`` got.
             error: What the listener raised, or None.
-            outcome: What becomes of the messages.
+            outcome: The outcome of the messages.
 
         Example:
             >>> ConsumeHook().after_process(Consuming("orders", []), None, "success")
@@ -120,7 +120,7 @@ class ConsumeHooks:
         return bool(self._hooks)
 
     def add(self, hook: ConsumeHook) -> None:
-        """Add a hook behind the others."""
+        """Add a hook after the others."""
         self._hooks.append(hook)
 
     def received(self, messages: Sequence[ReceivedMessage], began: float) -> None:

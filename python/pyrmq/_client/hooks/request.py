@@ -53,10 +53,10 @@ class HookedRequest:
 
 
 class RequestHook:
-    """Sees requests of a client, or of a server's Python rows. Override what you need.
+    """Sees requests of a client, or those that a server answers in Python. Override what you need.
 
-    Apache's ``RPCHook``. A hook is called by each thread that sends or serves, also by several at
-    once.
+    Apache's ``RPCHook``. A hook is called by each thread that sends or serves, possibly by several
+    at once.
 
     Example:
         >>> class Tenant(RequestHook):
@@ -87,7 +87,7 @@ class RequestHook:
 
         Args:
             request: The object that ``before_request`` got.
-            error: Why there is no answer; on a server what the handler raised. Else None.
+            error: Why there is no answer; on a server the handler's exception. Otherwise None.
             response: The answer, of whatever code: a `Command` on a client, a `Response` on a
                 server, which has sent it. None after an error.
 
@@ -113,10 +113,10 @@ class RequestHooks:
         return bool(self._hooks)
 
     def add(self, hook: RequestHook) -> None:
-        """Add a hook behind the others.
+        """Add a hook after the others.
 
         Raises:
-            ConfigError: It is no `RequestHook`.
+            ConfigError: It is not a `RequestHook`.
 
         Example:
             >>> RequestHooks().add(RequestHook())

@@ -150,12 +150,12 @@ class ConsumerOptions(Options):
         }
 
     def announces_rebalances(self) -> bool:
-        """Whether the application wants to hear of queues that come and go."""
+        """Whether the application has callbacks for assigned or revoked queues."""
         callbacks = (self.on_assigned, self.on_revoked, self.on_lost)
         return any(callback is not None for callback in callbacks)
 
     def allocator(self) -> Allocator | None:
-        """The application's own strategy; None where the native consumer has it."""
+        """The application's own strategy; None if the native consumer has it."""
         return None if isinstance(self.allocate, str) else self.allocate
 
     def _allocation(self) -> str:
@@ -188,7 +188,7 @@ OutOfRange = Literal["nearest", "first", "last", "error"]
 """Where a queue continues whose position the broker does not have."""
 
 Order = Literal["none", "queue", "key"]
-"""What keeps its order when listeners are called."""
+"""Which messages stay in order when listeners are called."""
 
 
 class ListenerArguments(TypedDict, total=False):
@@ -327,4 +327,4 @@ class ConfiguredConsumer(ABC):
 
     @abstractmethod
     def _open(self) -> None:
-        """Make what the form has, once the options are there."""
+        """Create the parts of this form, once the options are set."""

@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Options:
-    """Options by name; a subclass has each with its default."""
+    """Options by name; subclasses define each with its default."""
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type in the subclass
         known = {name for kind in type(self).__mro__ for name in inspect.get_annotations(kind)}
@@ -205,7 +205,7 @@ def own_group(group: str) -> str:
     if group == ProducerOptions.group:
         raise ConfigError(
             f"option `group` is {group!r}, the default of every producer: give the producers of "
-            "these transactions a group of their own, since brokers ask any member of it"
+            "these transactions their own group, since brokers ask any member of it"
         )
     return group
 
@@ -274,4 +274,4 @@ class ConfiguredProducer(ABC):
 
     @abstractmethod
     def _open(self) -> None:
-        """Make what the form has, once the options are there."""
+        """Create the parts of this form, once the options are set."""

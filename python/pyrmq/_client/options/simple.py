@@ -1,4 +1,4 @@
-"""Options of consumers that take messages for a time, and what both forms of them have."""
+"""Options of consumers that hide messages for a time, and the common part of both forms."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ MAX_MESSAGES = 32
 INVISIBLE_S = 60.0
 WAIT_S = 15.0
 RENEWAL_LIMIT_S = 3 * 3600.0
-"""Apache's proxy renews a message for three hours at the most."""
+"""Apache's proxy renews a message for at most three hours."""
 
 MessageOrReceipt = PoppedMessage | Receipt
-"""What can be acknowledged: a message, or the receipt that was kept of it."""
+"""What can be acknowledged: a message, or its receipt."""
 
 
 class SimpleConsumerArguments(TypedDict, total=False):
@@ -93,7 +93,7 @@ class SimpleConsumerOptions(Options):
         if self.start not in {"first", "last"}:
             raise ConfigError(
                 f"option `start` is {self.start!r}, it must be 'first' or 'last': brokers know no "
-                "other start of a group that consumes by POP"
+                "other start for a group that consumes by POP"
             )
         if self.max_tries is not None:
             whole("max_tries", self.max_tries, 0)
@@ -112,7 +112,7 @@ class SimpleConsumerOptions(Options):
 
 
 class ConfiguredSimpleConsumer:
-    """What both forms of the simple consumer have: their arguments, and the native consumer."""
+    """Common part of both forms of the simple consumer: arguments, and the native consumer."""
 
     def __init__(self, **arguments: Unpack[SimpleConsumerArguments]) -> None:
         if "group" not in arguments:
@@ -136,7 +136,7 @@ class ConfiguredSimpleConsumer:
         return self._core.topics()
 
     def stats(self) -> ConsumerStats:
-        """Return counters since the start, rates, what waits, and how each topic stands.
+        """Return counters since the start, rates, what waits, and the state of each topic.
 
         Example:
             >>> consumer.stats().in_flight  # doctest: +SKIP
@@ -154,15 +154,15 @@ class ConfiguredSimpleConsumer:
     ) -> Iterator[None]:
         """Keep messages hidden while the block runs, however long it takes.
 
-        Their time is renewed in the background, each time a third of it has passed. A renewal that
+        Their time is renewed in the background whenever a third of it has passed. A renewal that
         fails is logged and tried again while the time lasts. A copy of a receipt that was made
         before a renewal does not acknowledge the message after it.
 
         Args:
             messages: A message or its receipt, or several.
-            invisible: Seconds for which each renewal hides them. It is also what a crash of this
-                process costs before they are delivered again.
-            limit: Seconds after which they are not renewed any more, should the block hang.
+            invisible: Seconds for which each renewal hides them. It is also the time after a crash
+                of this process until they are delivered again.
+            limit: Seconds after which they are no longer renewed, in case the block hangs.
 
         Raises:
             ConfigError: A time is out of its range.

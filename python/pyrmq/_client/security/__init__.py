@@ -1,1 +1,1 @@
-"""In whose name a client sends, how it opens connections, and what must stay secret."""
+"""A client's user, its TLS, and options that must stay secret."""

@@ -1,4 +1,4 @@
-"""In whose name a client sends: the user and its secret."""
+"""The user that a client's requests are sent as, and its secret."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Credentials:
     Args:
         access_key: The user's name.
         secret_key: Its password.
-        security_token: A temporary token, where the server asks for one.
+        security_token: A temporary token, if the server requires one.
 
     Raises:
-        ConfigError: One of them is empty or no text.
+        ConfigError: One of them is empty or not a string.
 
     Example:
         >>> Credentials("alice", "s3cret-key")
@@ -57,7 +57,7 @@ class Credentials:
         )
         for name, value in given:
             if not isinstance(value, str) or not value.strip():
-                raise ConfigError(f"option `{name}` of the credentials is empty or no text")
+                raise ConfigError(f"option `{name}` of the credentials is empty or not a string")
         self._access_key = access_key
         self._core = _core.Credentials(access_key, secret_key, security_token)
         self._tls: Tls | None = None
@@ -67,7 +67,7 @@ class Credentials:
         """Read a file: an object with `accessKey`, `secretKey` and, if needed, `securityToken`.
 
         It may have an object `tls` with the arguments of :class:`pyrmq.Tls` as `trust`, `cert`,
-        `key`, `keyPassword`, `serverName`, `verify` and `crl`; relative paths begin at the file's
+        `key`, `keyPassword`, `serverName`, `verify` and `crl`; relative paths start at the file's
         directory. Clients with these credentials then use TLS.
 
         Args:
@@ -84,7 +84,7 @@ class Credentials:
         given = _read(Path(path))
         tls = given.pop("tls", None)
         if not isinstance(tls, dict | None):
-            raise ConfigError(f"`tls` in `{path}` is no object: {_NEEDS}")
+            raise ConfigError(f"`tls` in `{path}` is not an object: {_NEEDS}")
         unknown = sorted(given.keys() - set(_KEYS))
         if unknown:
             raise ConfigError(f"`{path}` has the unknown keys {', '.join(unknown)}: {_NEEDS}")
@@ -92,7 +92,7 @@ class Credentials:
         if not all(isinstance(value, str) and value for value in values[:2]):
             raise ConfigError(f"`{path}` lacks `accessKey` or `secretKey`: {_NEEDS}")
         if not isinstance(values[2], str | None):
-            raise ConfigError(f"`securityToken` in `{path}` is no text")
+            raise ConfigError(f"`securityToken` in `{path}` is not a string")
         made = cls(str(values[0]), str(values[1]), values[2])
         if tls is not None:
             made._tls = Tls.from_mapping(tls, str(Path(path).absolute().parent), str(path))
@@ -121,7 +121,7 @@ class Credentials:
 
     @classmethod
     def from_environment(cls) -> Self | None:
-        """Read what the environment variable `PYRMQ_CREDENTIALS` names; None without it.
+        """Read the credentials that the variable `PYRMQ_CREDENTIALS` names; None without it.
 
         It names a file, or a secret of the keyring as ``keyring:SERVICE/USER``.
 
@@ -143,7 +143,7 @@ class Credentials:
 
     @property
     def tls(self) -> Tls | None:
-        """The TLS that the file asks for."""
+        """The TLS that the file configures."""
         return self._tls
 
     def __repr__(self) -> str:
@@ -151,9 +151,9 @@ class Credentials:
         return f"Credentials(access_key={self._access_key!r})"
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the secret would lie in the pickle."""
+        """Refuse to be pickled: the pickle would contain the secret."""
         raise TypeError(
-            "credentials cannot be pickled or copied: their secret would be readable there; "
+            "credentials cannot be pickled or copied: the copy would expose their secret; "
             f"make them where they are used, or set {PYRMQ_CREDENTIALS}"
         )
 
@@ -169,7 +169,8 @@ def _of_keyring(service: str, user: str) -> str:
     try:
         secret = keyring.get_password(service, user)
     except Exception as error:
-        # Each backend has exceptions of its own. Their text is not ours to trust: only the type.
+        # Each backend has its own exceptions. Their text may contain secrets, so only the type is
+        # shown.
         raise ConfigError(
             f"the keyring cannot be used for service {service!r}, user {user!r}: "
             f"{type(error).__name__} of {type(keyring.get_keyring()).__name__}; `keyring diagnose` "
@@ -209,7 +210,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def parsed(path: Path, text: str) -> dict[str, Any] | None:
-    """Return what a credentials file holds; None if it is not of its kind, TOML or JSON."""
+    """Return the content of a credentials file; None if it is not TOML or JSON."""
     given: Any
     try:
         if path.suffix == ".toml":
@@ -220,17 +221,17 @@ def parsed(path: Path, text: str) -> dict[str, Any] | None:
         else:
             given = json.loads(text)
     except ValueError:
-        # The error itself would quote a part of the file.
+        # The error itself would quote part of the file.
         return None
     return given if isinstance(given, dict) else None
 
 
 _shared: dict[tuple[str, int, int], Credentials] = {}
-_MOST_SHARED = 16
+_MAX_SHARED = 16
 
 
 def native_credentials(given: Credentials | None) -> _core.Credentials | None:
-    """Return what the native clients take: of the option, or of the environment.
+    """Return the credentials for native clients, from the option or the environment.
 
     Clients that read the same unchanged file get the same object, and so share connections.
 
@@ -251,8 +252,8 @@ def native_credentials(given: Credentials | None) -> _core.Credentials | None:
 def native_security(credentials: Credentials | None, tls: Tls | None) -> dict[str, Any]:
     """Return the arguments `credentials` and `tls` of the native clients.
 
-    TLS is that of the option, else that of the credentials' file if they are given as an option,
-    else that of the environment: ``PYRMQ_TLS`` and its like before the file of
+    TLS is that of the option; else that of the credentials file, if credentials are given as an
+    option; else that of the environment: ``PYRMQ_TLS`` and so on, then the file of
     ``PYRMQ_CREDENTIALS``.
 
     Raises:
@@ -297,7 +298,7 @@ def shared_credentials(path: str, source: str = "") -> Credentials:
     if path.startswith(_KEYRING):
         service, user = _service_and_user(path)
         secret = _of_keyring(service, user)
-        # Python's hash has a seed of its own in each process, and is not kept outside of it.
+        # Python's hash has a different seed in each process, and is not stored anywhere.
         key = (path, hash(secret), 0)
     else:
         try:
@@ -306,7 +307,7 @@ def shared_credentials(path: str, source: str = "") -> Credentials:
             raise ConfigError(f"cannot read `{path}`{source}: {error.strerror}") from error
         key = (path, status.st_mtime_ns, status.st_ino)
     if key not in _shared:
-        if len(_shared) >= _MOST_SHARED:
+        if len(_shared) >= _MAX_SHARED:
             _shared.clear()
         made = Credentials.from_file(path) if secret is None else Credentials(user, secret)
         _shared[key] = made

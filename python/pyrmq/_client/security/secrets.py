@@ -31,7 +31,7 @@ def check_private(what: str, path: object, mode: int) -> None:
     Args:
         what: What others could read, as the error says it.
         path: The file.
-        mode: Its mode, as `os.stat` gives it.
+        mode: Its mode, from `os.stat`.
 
     Raises:
         ConfigError: Others may read it.

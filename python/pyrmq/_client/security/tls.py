@@ -1,4 +1,4 @@
-"""How a client opens its connections: through TLS, and which servers it trusts."""
+"""TLS of a client's connections, and the servers that it trusts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FILE_KEYS = {
     "crl": "crl",
 }
 _PATHS = ("trust", "cert", "key", "crl")
-_MOST_SHARED = 64
+_MAX_SHARED = 64
 
 
 @final
@@ -50,15 +50,15 @@ class Tls:
 
     Args:
         trust: File of the authorities whose certificates are trusted. Default: the system's.
-        cert: File of the client's own certificate, for servers that ask for one.
+        cert: File of the client's own certificate, for servers that request one.
         key: File of its private key.
         key_password: Password of an encrypted PKCS#8 key.
         server_name: The name that each server's certificate must have. Default: the host of the
             server's address.
-        verify: Check the servers' certificates. False: the traffic is encrypted, but anybody may be
-            at the other end; a warning says so.
-        crl: File of the lists of servers' certificates that were revoked. With it, the authority
-            of each server must have a list there; when a list expires is not checked.
+        verify: Verify the servers' certificates. False: the traffic is encrypted, but anybody may
+            be at the other end; a warning is logged.
+        crl: File of revocation lists for servers' certificates. If given, the authority of each
+            server must have a list there; the expiry of lists is not checked.
 
     Raises:
         ConfigError: The arguments do not fit together.
@@ -103,7 +103,7 @@ class Tls:
 
     @classmethod
     def from_environment(cls) -> Self | None:
-        """Read the environment variables; None if they do not ask for TLS.
+        """Read the environment variables; None if they do not request TLS.
 
         ``PYRMQ_TLS=true`` does, and so does ``PYRMQ_TLS_CA``, which names the file of trusted
         authorities. ``PYRMQ_TLS_CERT``, ``PYRMQ_TLS_KEY``, ``PYRMQ_TLS_KEY_PASSWORD``,
@@ -128,7 +128,7 @@ class Tls:
             if idle:
                 raise ConfigError(
                     f"{', '.join(idle)} have no effect without TLS: set {PYRMQ_TLS}=true (--tls) "
-                    f"or {_VARIABLES['trust']} (--tls-ca), or take them out"
+                    f"or {_VARIABLES['trust']} (--tls-ca), or remove them"
                 )
             return None
         return cls(**given)
@@ -139,7 +139,7 @@ class Tls:
 
         Args:
             given: `trust`, `cert`, `key`, `keyPassword`, `serverName`, `verify` and `crl`.
-            folder: What relative paths begin at.
+            folder: The start of relative paths.
             where: The file, for error texts.
 
         Raises:
@@ -162,7 +162,7 @@ class Tls:
         return cls(**values)
 
     def context(self) -> ssl.SSLContext:
-        """Return the same for Python's own sockets, which only diagnoses use.
+        """Return a context for Python's own sockets, which only `pyrmq doctor` uses.
 
         Raises:
             OSError: A file cannot be used.
@@ -180,7 +180,7 @@ class Tls:
 
     @property
     def server_name(self) -> str | None:
-        """The name that each server's certificate must have; None: that of its address."""
+        """The name that each server's certificate must have; None: the host of its address."""
         name: str | None = self._values["server_name"]
         return name
 
@@ -205,8 +205,8 @@ class Tls:
         """Pickle the arguments, but no password."""
         if self._values["key_password"] is not None:
             raise TypeError(
-                "TLS with a `key_password` cannot be pickled or copied: the password would be "
-                "readable there; make it where it is used"
+                "TLS with a `key_password` cannot be pickled or copied: the copy would expose the "
+                "password; create it where it is used"
             )
         return _made, (self._values,)
 
@@ -231,7 +231,7 @@ def _text(name: str, value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"option `{name}` of TLS is empty or no text")
+        raise ConfigError(f"option `{name}` of TLS is empty or not a string")
     # Absolute, so that a later change of the working directory does not change what it names.
     return os.path.abspath(os.path.expanduser(value)) if name in _PATHS else value  # noqa: PTH100, PTH111 - as cheap as can be
 
@@ -248,12 +248,12 @@ def _switch(name: str, text: str) -> bool:
 
 
 _shared: dict[Tls, _core.ClientTls] = {}
-# A lock inside may have been held at the fork, and then is held in the child for ever.
+# An inner lock may have been held at the fork, and would stay held in the child.
 os.register_at_fork(after_in_child=_shared.clear)
 
 
 def native_tls(given: Tls | None) -> _core.ClientTls | None:
-    """Return what the native clients take. Clients with equal options share connections.
+    """Return the TLS for native clients. Clients with equal options share connections.
 
     Raises:
         ConfigError: The option is of another type, or a file cannot be used.
@@ -264,7 +264,7 @@ def native_tls(given: Tls | None) -> _core.ClientTls | None:
         raise ConfigError(f"option `tls` is of type {type(given).__name__}, it must be `pyrmq.Tls`")
     found = _shared.get(given)
     if found is None:
-        if len(_shared) >= _MOST_SHARED:
+        if len(_shared) >= _MAX_SHARED:
             _shared.clear()
         found = _shared[given] = given._native()
     return found

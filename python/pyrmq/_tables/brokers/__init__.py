@@ -1,1 +1,1 @@
-"""What brokers and name servers say: routes, offsets, times."""
+"""Requests to brokers and name servers: routes, offsets, times."""

@@ -1,8 +1,8 @@
-"""A real cluster as the driver asks it: all brokers at once, each with its own deadline.
+"""Requests of the driver to a real cluster: all brokers at once, each with its own deadline.
 
-A broker that does not answer delays nobody: a look waits for it `_LOOK_MS` at most, and while it is
-away it is asked only every `_PROBE_S`. A call that needs an answer asks again until ``timeoutMs``
-has passed.
+A broker that does not answer delays no other: a look waits at most `_LOOK_MS` for it, and while it
+is away it is asked only every `_PROBE_S`. A call that needs an answer asks again until
+``timeoutMs`` has passed.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ class RemoteCluster:
     _unreadable: set[str] = field(default_factory=set, init=False)
     _policies: dict[str, str] = field(default_factory=dict, init=False)
     _one_by_one: set[str] = field(default_factory=set, init=False)
-    """Addresses of brokers that answer for one topic only."""
+    """Addresses of brokers that answer only for one topic."""
     _at_once: dict[str, int] = field(default_factory=dict, init=False)
-    """How many topics to ask of a broker at once, by address, if one with more was refused."""
+    """Topics to request from a broker at once, by address, if it refused a request with more."""
     _unanswered: set[tuple[str, str]] = field(default_factory=set, init=False)
-    """Topics, each with an address, for which a broker gave an error."""
+    """Topics, each with an address, for which a broker returned an error."""
 
     def __post_init__(self) -> None:
         """Prepare to ask; nothing is sent yet."""
@@ -165,7 +165,7 @@ class RemoteCluster:
         return Look(kept, away, frozenset(gone), frozenset(asked & self._routes.slaves))
 
     def marks(self, positions: Mapping[Queue, int]) -> dict[Queue, Mark]:
-        """Return the message before each position, where there is one and its broker answers."""
+        """Return the message before each position, if it exists and its broker answers."""
         before = {
             queue: offset - 1
             for queue, offset in positions.items()
@@ -177,7 +177,7 @@ class RemoteCluster:
             return {}
 
     def sizes(self, probes: Sequence[tuple[Queue, int]]) -> dict[tuple[Queue, int], int]:
-        """Return the stored bytes of messages, without those that cannot be had now."""
+        """Return the stored bytes of messages, without those that are unavailable now."""
         asked = [probe for probe in probes if probe[0].broker not in self._away]
         try:
             bodies = self._messages(asked)
@@ -192,7 +192,7 @@ class RemoteCluster:
     def compacted(self, topics: Collection[str]) -> set[str]:
         """Return the topics with compaction; all brokers of a topic are asked, once.
 
-        One of them may be away, or not have the attribute yet: what any of them says counts.
+        One of them may be away, or not have the attribute yet, so any of them decides.
         """
         asks = []
         for topic in topics:
@@ -231,7 +231,7 @@ class RemoteCluster:
         return first_at(bounds, dict(zip(queues, hints, strict=True)), timestamp_ms, store_times)
 
     def committed(self, queues: Iterable[Queue]) -> Offsets:
-        """Return what the group has committed, for the queues where it has.
+        """Return the group's committed offsets, for the queues that have one.
 
         Raises:
             ConnectionLost: a broker does not answer.
@@ -254,7 +254,7 @@ class RemoteCluster:
         return self._patiently(ask)
 
     def commit(self, offsets: Offsets) -> list[str]:
-        """Commit offsets to the group; return what could not be committed, in words."""
+        """Commit offsets to the group; return a text about those that failed."""
         queues = [queue for queue in offsets if queue.broker not in self._away]
         group = self.options.group
         fields: list[Fields] = [
@@ -275,12 +275,12 @@ class RemoteCluster:
         return self._routes.addresses()
 
     def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
         self._connections.close()
         self._admin.close()
 
     def _statistics(self, asks: Sequence[_Ask]) -> list[tuple[_Ask, dict[int, Bounds] | Exception]]:
-        """Ask for what the queues hold: our brokers once for many topics, others topic by topic."""
+        """Request the bounds of queues: of many topics at once from ours, else topic by topic."""
         found: dict[_Ask, dict[int, Bounds] | Exception] = {}
         left_out: set[_Ask] = set()
         parts = self._parts(asks)
@@ -299,7 +299,7 @@ class RemoteCluster:
                     found.update({ask: answer[ask.topic] for ask in part if ask.topic in answer})
                     left_out |= {ask for ask in part if ask.topic not in answer}
             parts = smaller
-        # A question for each finds the one of many that is unknown or forbidden.
+        # A request for each finds the one of many that is unknown or forbidden.
         left = [ask for ask in asks if ask not in found]
         for ask, answer in zip(left, self._ask_stats(left, [b""] * len(left)), strict=True):
             if isinstance(answer, Exception):
@@ -312,7 +312,7 @@ class RemoteCluster:
         return [(ask, found[ask]) for ask in asks]
 
     def _parts(self, asks: Sequence[_Ask]) -> list[list[_Ask]]:
-        """Return the questions for many topics, those first that were answered before."""
+        """Return the requests for many topics, first those that were answered before."""
         groups: dict[str, list[_Ask]] = {}
         for ask in asks:
             if ask.address not in self._one_by_one:
@@ -395,13 +395,13 @@ class RemoteCluster:
     def _skip(self, topic: str, *, is_known: bool, lenient: bool) -> None:
         if not is_known and not lenient:
             raise TopicNotFound(
-                f"topic {topic}: does not exist on {self.options.name_server}: create it, or look"
-                " at the spelling",
+                f"topic {topic}: does not exist on {self.options.name_server}: create it, or check"
+                " the spelling",
                 topic=topic,
             )
         if is_known and not lenient:
             raise BrokerError(
-                f"topic {topic}: no broker lets it be read: its permission lacks read"
+                f"topic {topic}: no broker allows reading it: its permission lacks read"
             )
         if is_known and topic not in self._unreadable:
             self._unreadable.add(topic)
@@ -445,10 +445,10 @@ class RemoteCluster:
         return found
 
     def _peek(self, offsets: Mapping[Queue, int], *, all_of: bool) -> dict[Queue, Mark]:
-        """Read log position and store time of one message of each queue, where it is there.
+        """Read log position and store time of one message of each queue, if it exists.
 
         Raises:
-            ConnectionLost: a broker does not answer, and all answers are wanted.
+            ConnectionLost: a broker does not answer, and all answers are required.
         """
         found: dict[Queue, Mark] = {}
         probes = list(offsets.items())
@@ -461,7 +461,7 @@ class RemoteCluster:
         return found
 
     def _messages(self, probes: Sequence[tuple[Queue, int]]) -> list[bytes | Exception | None]:
-        """Pull one message at each place, as it is stored; None where there is none.
+        """Pull one message at each position, as it is stored; None if there is none.
 
         Raises:
             ConnectionLost: a broker is in no route.
@@ -490,7 +490,7 @@ class RemoteCluster:
         fields: Sequence[tuple[Fields, int]],
         bodies: Iterable[bytes] = (),
     ) -> list[Command | Exception]:
-        """Ask all at the same time; an answer other than success becomes its exception."""
+        """Send all requests at once; an answer other than success becomes its exception."""
         answers = _core.request_many(
             self._connections,
             [
@@ -506,7 +506,7 @@ class RemoteCluster:
         ]
 
     def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Ask again while the failure may pass and the time is not up."""
+        """Repeat a request while the failure may be transient and time is left."""
         begun = time.monotonic()
         attempt = 0
         while True:

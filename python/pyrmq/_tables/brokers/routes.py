@@ -1,7 +1,7 @@
-"""Where topics are: routes from a name server, kept while they cannot be had anew.
+"""Routes of topics from a name server, kept while it cannot provide new ones.
 
-A name server forgets a broker that is down, although its messages are still there and it may be
-back in a moment. So what was known of a broker stays known here.
+A name server forgets a broker that is down, although its messages still exist and it may be back in
+a moment. So known brokers stay known here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["AGAIN_S", "ROUTE_S", "Route", "Routes"]
 
 ROUTE_S = 30.0
-"""How long a route is used before it is asked for again, in seconds."""
+"""How long a route is used before it is requested again, in seconds."""
 AGAIN_S = 1.0
 """How long a route is used while a broker is away, in seconds."""
 
@@ -98,7 +98,7 @@ class Routes:
         except NameServerUnreachable as error:
             if known is None:
                 raise
-            _log.debug("the route of %s stays as it was: %s", topic, error)
+            _log.debug("the route of %s stays unchanged: %s", topic, error)
         except TopicNotFound:
             if known is None:
                 return None

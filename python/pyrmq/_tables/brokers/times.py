@@ -1,6 +1,6 @@
 """The first offset stored at or after a time, exact on every broker.
 
-A broker's own answer (SEARCH_OFFSET_BY_TIMESTAMP) is a hint only: brokers before Apache's fixes of
+A broker's own answer (SEARCH_OFFSET_BY_TIMESTAMP) is only a hint: brokers before Apache's fixes of
 #2661, #7074 and #7961 answer the last message when all are older than the time, and any of several
 messages with exactly that time. So the store times around the answer are read, for all queues in
 the same round trips, and the search goes on by halves where the hint was wrong.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["StoreTimes", "first_at"]
 
 StoreTimes: TypeAlias = "Callable[[dict[Queue, int]], dict[Queue, int]]"
-"""Store time in milliseconds of the message at one offset of each queue; without the expired."""
+"""Store time in milliseconds of the message at one offset of each queue, without expired ones."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ def first_at(
     """Find the first offset of each queue stored at or after a time; its end if there is none.
 
     Args:
-        bounds: what each queue holds.
+        bounds: the bounds of each queue.
         hints: the brokers' own answers.
         timestamp_ms: the time, milliseconds since 1970.
         store_times: reads store times.

@@ -1,4 +1,4 @@
-"""What planning sends to brokers and reads off their answers, byte for byte."""
+"""Encodes planning's requests to brokers and decodes their answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_stats(body: bytes | None, broker: str) -> dict[str, dict[int, Bounds]]:
     """Read statistics by topic; their names are queues: `parse_json` gives each as its pairs."""
     stats = _core.parse_json(body or b"{}")
     if not isinstance(stats, dict):
-        raise ProtocolError(f"{broker}: the topic statistics are no JSON object: {body!r:.200}")
+        raise ProtocolError(f"{broker}: the topic statistics are not a JSON object: {body!r:.200}")
     held: dict[str, dict[int, Bounds]] = {}
     for name, offsets in (stats.get("offsetTable") or {}).items():
         queue = dict(name)
@@ -72,7 +72,7 @@ _BORN_V6 = 1 << 4
 
 
 def read_mark(record: bytes, wanted: int) -> Mark | None:
-    """Read the front of a message; None when it lies behind the one that was wanted."""
+    """Read the front of a message; None if it is after the requested one."""
     if len(record) < _HEAD.size + 20 + _TIME.size:
         return None
     offset, log_position, flags = _HEAD.unpack_from(record)

@@ -1,8 +1,8 @@
-"""Planning a read of log files: which pieces of which files, without Spark.
+"""Plans a read of log files: pieces of files, without Spark.
 
-Records are passed over by their heads. The end of a log is where zeros follow the last record, or
-where the last record is not whole and nothing good follows: a broker was killed, or is writing it
-now. Anything else that cannot be read is damage.
+Records are skipped by their heads. A log ends where zeros follow the last record, or where the last
+record is not whole and nothing valid follows: a broker was killed, or is writing it now. Anything
+else that cannot be read is damage.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _log = logging.getLogger("pyrmq.spark")
 
 
 class LogPiece(NamedTuple):
-    """Records that lie together in one file, and what is wanted of them.
+    """Adjacent records of one file, and what to read of them.
 
     Attributes:
         file: the file.
         start: position of the first record.
         end: position after the last.
         records: how many there are, of all topics.
-        topics: the topics that are wanted.
+        topics: the topics to read.
         deleted: positions before which a topic's messages were deleted.
     """
 
@@ -79,7 +79,7 @@ class LogDirectory:
     def __post_init__(self) -> None:
         root = Path(self.path)
         if not root.is_dir():
-            kind = "is no directory" if root.exists() else "does not exist"
+            kind = "is not a directory" if root.exists() else "does not exist"
             raise OptionError(
                 "path", f"{root} {kind}: name a broker's storePathRootDir or storePathCommitLog"
             )
@@ -109,20 +109,20 @@ def plan(
     end: int | None = None,
     most_records: int = 0,
 ) -> tuple[list[LogPiece], int]:
-    """Cut what lies between two positions of the log into pieces.
+    """Cut the range between two positions of the log into pieces.
 
     Args:
-        options: the directory and what is wanted of it.
+        options: the directory, and what to read of it.
         start: where a record begins; None for the oldest.
         end: records from here on are left out; None for all.
-        most_records: how many records are taken at most, of all topics; 0 for all.
+        most_records: maximum number of records, of all topics; 0: all.
 
     Returns:
         The pieces, and the position after the last record that was seen.
 
     Raises:
         OptionError: the directory holds no log.
-        DataLossError: the log begins behind `start`, or ends before it.
+        DataLossError: the log begins after `start`, or ends before it.
         ProtocolError: the log is damaged, and option onCorrupt is fail.
     """
     directory = LogDirectory(options.directory)
@@ -162,15 +162,15 @@ class _Planner:
         return self._found, position
 
     def _held(self, start: int, files: list[LogFile]) -> int:
-        """Return where to go on: the log may begin or end elsewhere by now."""
+        """Return where to continue: the log may begin or end elsewhere by now."""
         first = files[0][1] if files else 0
         last = files[-1][1] + files[-1][2] if files else 0
         where = self.directory.commit_log
         if start > last:
-            self._lose(f"{where}: position {start} was read up to, and its files end at {last}")
+            self._lose(f"{where}: it was read up to position {start}, but its files end at {last}")
             return first
         if start < first:
-            self._lose(f"{where}: positions {start} to {first} were wanted and are deleted")
+            self._lose(f"{where}: positions {start} to {first} are deleted, but were not read")
             return first
         return start
 
@@ -183,7 +183,7 @@ class _Planner:
         _log.warning("messages are gone and left out: %s", what)
 
     def _file(self, file: LogFile, position: int, following: list[LogFile]) -> tuple[int, bool]:
-        """Take a file's pieces; return where it was left, and whether that is the log's end."""
+        """Cut a file into pieces; return the position after them, and if the log ends there."""
         looks, is_second = 0, False
         while True:
             before = position
@@ -211,7 +211,7 @@ class _Planner:
                 )
                 return position, True
             if good == position or not is_second:
-                # A running broker has written on since the look that found nothing.
+                # A running broker has written more since the last check.
                 is_second = True
                 continue
             self._corrupt(file, position, reason or "zeros where a record should be")
@@ -246,14 +246,14 @@ class _Planner:
     def _checked_end(
         self, file: LogFile, pieces: list[_Planned], end: int
     ) -> tuple[int, str, str | None]:
-        """Take the log's last record off the pieces if only its head is whole."""
+        """Remove the log's last record from the pieces if only its head is whole."""
         first, last, _, records, first_ms, last_ms, names = pieces[-1]
         for number in range(_LOOKS):
             time.sleep(_LOOK_S if number else 0)
             if next_record(file, last) is not None:
                 return end, "unused", None
         if records > 1:
-            # Where the record before it begins is not known; the piece ends where this one does.
+            # The start of the record before it is not known; the piece ends at this one's start.
             pieces[-1] = (first, last, last, records - 1, first_ms, last_ms, names)
         else:
             del pieces[-1]
@@ -276,14 +276,14 @@ class _Planner:
     def _check_foreign(self, file: LogFile, position: int, reason: str | None) -> None:
         if position == file[1] and self.options.on_corrupt == "fail":
             raise ProtocolError(
-                f"{file[0]} is no file of a commit log: {reason}; onCorrupt=skip leaves it out"
+                f"{file[0]} is not a file of a commit log: {reason}; onCorrupt=skip leaves it out"
             )
 
     def _corrupt(self, file: LogFile, position: int, reason: str) -> None:
         if self.options.on_corrupt == "fail":
             raise ProtocolError(
-                f"{file[0]} cannot be read at position {position}: {reason}; onCorrupt=skip reads"
-                " on at the next good record, and `pyrmq log verify` shows all such places"
+                f"{file[0]} cannot be read at position {position}: {reason}; onCorrupt=skip"
+                " continues at the next valid record, and `pyrmq log verify` shows all such places"
             )
         _log.warning(
             "left out (onCorrupt=skip): %s from position %d: %s", file[0], position, reason
@@ -291,7 +291,7 @@ class _Planner:
 
 
 def _any_used(files: list[LogFile]) -> bool:
-    """Whether a file begins with anything but zeros: a broker makes the next one ahead of time."""
+    """Whether a file begins with anything but zeros; a broker creates the next one early."""
     for path, _, _ in files:
         try:
             with Path(path).open("rb") as opened:

@@ -1,4 +1,4 @@
-"""Reading pieces of log files into Arrow batches, no Python object a row."""
+"""Reads pieces of log files into Arrow batches, without a Python object per row."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def log_batches(
     """Read pieces and yield their messages as Arrow batches of the schema's columns.
 
     Args:
-        options: what is wanted of the log, and batch sizes.
+        options: what to read of the log, and batch sizes.
         schema: the columns, in order, by their own names or in another case.
         pieces: what to read, in this order.
-        limit: rows after which to stop, 0 for all.
+        limit: rows after which to stop; 0: all.
 
     Raises:
         DataLossError: a file was deleted since the read was planned.
-        OptionError: the directory is not there on this machine.
+        OptionError: the directory does not exist on this machine.
         ProtocolError: the log is damaged, or a message cannot be read.
     """
     from pyrmq._client.arrow import batch
@@ -86,13 +86,13 @@ def _open(options: LogOptions, piece: LogPiece, columns: list[str]) -> LogScan |
         if not Path(piece.file[0]).parent.is_dir():
             raise OptionError(
                 "path",
-                f"{options.directory} does not exist on this machine: driver and executors must see"
-                " it under one path",
+                f"{options.directory} does not exist on this machine: driver and executors need"
+                " it at the same path",
             ) from error
         what = f"{error}: the broker's retention deleted it after the read was planned"
         if options.fail_on_data_loss:
             raise DataLossError(
-                f"{what}; Spark's option failOnDataLoss=false reads on without it, and a new call"
+                f"{what}; Spark's option failOnDataLoss=false continues without it, and a new call"
                 " of arrow.read_log reads what is left"
             ) from error
         _log.warning("messages are gone and left out: %s", what)

@@ -1,1 +1,1 @@
-"""Options of the formats: their names, their values, and what they mean together."""
+"""Options of the formats: their names, values, and combinations."""

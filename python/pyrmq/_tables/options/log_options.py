@@ -21,7 +21,7 @@ __all__ = ["LogOptions", "directory_of"]
 OnBad: TypeAlias = Literal["fail", "null", "skip"]
 OnCorrupt: TypeAlias = Literal["fail", "skip"]
 QueueRanges: TypeAlias = "dict[str, dict[int, tuple[int, int]]]"
-"""First offset, and the offset behind the last, by topic and queue number."""
+"""First offset, and the offset after the last, by topic and queue number."""
 
 _ALIASES = {"subscribe": "topic", "subscribepattern": "topicPattern"}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -47,19 +47,19 @@ def directory_of(given: Mapping[str, str]) -> str | None:
         raise OptionError(
             "path",
             f"only local directories are read, found: {path!r}; mount it, or copy it with"
-            " pyarrow.fs.copy_files, where the driver and every executor see it under one path",
+            " pyarrow.fs.copy_files, to one path that the driver and every executor can read",
         )
     return unquote(url.path)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions:
-    """What a read of log files was asked for. Field for field the table `LOG`.
+    """The checked options of a read of log files; the fields are those of the table `LOG`.
 
     Attributes:
         directory: a broker's store, or its commit log.
         topics: names; empty for all that match the pattern, or for all.
-        from_end: a stream begins behind the last message.
+        from_end: whether a stream begins after the last message.
         queues: offsets of queues; None for all.
 
     Example:
@@ -161,7 +161,7 @@ class _Parser(OptionValues):
         )
 
     def queues(self, broker: str | None) -> QueueRanges | None:
-        """Read the offsets of queues: both options limit which messages are wanted."""
+        """Read the offsets of queues: both options limit which messages are read."""
         starts = self._offsets("startingOffsets", broker, {"earliest", "latest"})
         ends = self._offsets("endingOffsets", broker, {"latest"})
         if starts is None and ends is None:
@@ -170,7 +170,7 @@ class _Parser(OptionValues):
         if starts is not None and ends is not None and set(ends) != keys:
             topic, queue = min(keys.symmetric_difference(ends))
             raise OffsetError(
-                f"topic {topic}, queue {queue}: stands in only one of startingOffsets and"
+                f"topic {topic}, queue {queue}: is in only one of startingOffsets and"
                 " endingOffsets; -2 means the earliest, -1 the latest"
             )
         ranges: QueueRanges = {}
@@ -179,8 +179,8 @@ class _Parser(OptionValues):
             last = LARGEST if ends is None else ends[topic, queue]
             if first > last:
                 raise OffsetError(
-                    f"topic {topic}, queue {queue}: startingOffsets has {first}, behind"
-                    f" endingOffsets {last}"
+                    f"topic {topic}, queue {queue}: startingOffsets has {first}, which is"
+                    f" after endingOffsets {last}"
                 )
             ranges.setdefault(topic, {})[queue] = (first, last)
         return ranges
@@ -195,8 +195,8 @@ class _Parser(OptionValues):
         for queue in offsets:
             if queue.broker != broker:
                 raise OffsetError(
-                    f"option {name}: has broker {queue.broker}; a directory is one broker's, whose"
-                    f" name option brokerName says, and it is {broker or 'missing'}"
+                    f"option {name}: has broker {queue.broker}; a directory belongs to one broker,"
+                    f" whose name is option brokerName, which is {broker or 'missing'}"
                 )
         special = {EARLIEST: 0, LATEST: LARGEST}
         return {

@@ -23,14 +23,14 @@ LARGEST = 2**63 - 1
 TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _SPARKS_OWN = {"checkpointlocation", "queryname"}
 _KAFKA = {
-    "kafka.bootstrap.servers": "nameServer names the cluster's name servers",
+    "kafka.bootstrap.servers": "nameServer is the list of the cluster's name servers",
     "kafka.group.id": "it is group",
     "groupidprefix": "it is group",
-    "fetchoffset.numretries": "timeoutMs says how long is tried",
-    "fetchoffset.retryintervalms": "timeoutMs says how long is tried",
-    "kafkaconsumer.polltimeoutms": "timeoutMs says how long is tried",
+    "fetchoffset.numretries": "timeoutMs limits the time for tries",
+    "fetchoffset.retryintervalms": "timeoutMs limits the time for tries",
+    "kafkaconsumer.polltimeoutms": "timeoutMs limits the time for tries",
 }
-"""Options of Spark's Kafka source, and what stands for them here."""
+"""Options of Spark's Kafka source, and their counterparts here."""
 _REFUSED = {
     "filterpushdown": (
         "filterPushdown",
@@ -39,7 +39,7 @@ _REFUSED = {
         " starting and ending offsets or times",
     ),
 }
-"""Options that cannot be honoured, and what stands for them; false is what holds."""
+"""Options that cannot be honoured, and what to use instead; false is accepted."""
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h)")
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _AGO = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
@@ -66,7 +66,7 @@ def known_only(
     aliases: Mapping[str, str],
     later: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the options by their own spelling; Spark's own are left out.
+    """Return the options by their canonical spelling, without Spark's own.
 
     Args:
         given: names in any case, values as text.
@@ -113,15 +113,17 @@ def check_names(topics: Iterable[str], pattern: str) -> None:
     """Check the values of `topic` and `topicPattern`.
 
     Raises:
-        OptionError: a name that no topic can have, or a pattern that is no regular expression.
+        OptionError: a name that no topic can have, or a pattern that is not a regular expression.
     """
     for topic in topics:
         if not TOPIC_NAME.fullmatch(topic):
-            raise OptionError("topic", f"no topic name: {topic!r}")
+            raise OptionError("topic", f"not a topic name: {topic!r}")
     try:
         re.compile(pattern)
     except re.error as error:
-        raise OptionError("topicPattern", f"no regular expression: {pattern!r}: {error}") from error
+        raise OptionError(
+            "topicPattern", f"not a regular expression: {pattern!r}: {error}"
+        ) from error
 
 
 class OptionValues:
@@ -137,7 +139,7 @@ class OptionValues:
         self.known = known
 
     def text(self, name: str) -> str:
-        """Return an option as it was given, empty without one."""
+        """Return an option as given; empty without it."""
         return self.given.get(name, "").strip()
 
     def value(self, name: str) -> str:
@@ -145,16 +147,16 @@ class OptionValues:
         return self.text(name) or self.known[name][0]
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Read a comma list."""
+        """Read a comma-separated list."""
         given = (part.strip() for part in self.text(name).split(","))
         return tuple(dict.fromkeys(part for part in given if part))
 
     def choice(self, name: str, *words: str) -> str:
-        """Read one of some words."""
+        """Read one of several words."""
         text = self.value(name).lower()
         if text not in words:
             wanted = f"{', '.join(words[:-1])} or {words[-1]}"
-            raise OptionError(name, f"{wanted} is wanted, found: {text!r}")
+            raise OptionError(name, f"expected {wanted}, found: {text!r}")
         return text
 
     def number(self, name: str, lowest: int, highest: int = LARGEST) -> int:
@@ -163,16 +165,16 @@ class OptionValues:
         try:
             number = int(text)
         except ValueError:
-            raise OptionError(name, f"a whole number is wanted, found: {text!r}") from None
+            raise OptionError(name, f"expected a whole number, found: {text!r}") from None
         if not lowest <= number <= highest:
-            raise OptionError(name, f"must lie between {lowest} and {highest}, found: {number}")
+            raise OptionError(name, f"must be between {lowest} and {highest}, found: {number}")
         return number
 
     def flag(self, name: str) -> bool:
         """Read true or false."""
         text = self.value(name).lower()
         if text not in {"true", "false"}:
-            raise OptionError(name, f"true or false is wanted, found: {text!r}")
+            raise OptionError(name, f"expected true or false, found: {text!r}")
         return text == "true"
 
     def duration(self, name: str) -> int:
@@ -181,7 +183,7 @@ class OptionValues:
         match = _DURATION.fullmatch(text)
         if match is None:
             raise OptionError(
-                name, f"a duration as 500ms, 30s, 15m or 1h is wanted, found: {text!r}"
+                name, f"expected a duration such as 500ms, 30s, 15m or 1h, found: {text!r}"
             )
         return int(match[1]) * _DURATION_MS[match[2]]
 
@@ -195,9 +197,7 @@ class OptionValues:
         try:
             when = datetime.fromisoformat(text)
         except ValueError:
-            raise OptionError(
-                name, f"milliseconds or ISO 8601 is wanted, found: {text!r}"
-            ) from None
+            raise OptionError(name, f"expected milliseconds or ISO 8601, found: {text!r}") from None
         if when.tzinfo is None:
             utc, local = when.replace(tzinfo=UTC), when.astimezone()
             raise OptionError(
@@ -208,7 +208,7 @@ class OptionValues:
         return round(when.timestamp() * 1000)
 
     def addresses(self, name: str) -> str:
-        """Read `host:port;host:port`; without the option NAMESRV_ADDR says it."""
+        """Read `host:port;host:port`; without the option NAMESRV_ADDR is read."""
         text = self.text(name) or os.environ.get("NAMESRV_ADDR", "")
         given = [part.strip() for part in text.split(";") if part.strip()]
         if not given:
@@ -220,5 +220,5 @@ class OptionValues:
         for address in given:
             match = _ADDRESS.fullmatch(address)
             if match is None or not 0 < int(match[2]) < 65536:
-                raise OptionError(name, f"host:port is wanted, found: {address!r}")
+                raise OptionError(name, f"expected host:port, found: {address!r}")
         return ";".join(given)

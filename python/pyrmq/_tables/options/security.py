@@ -1,8 +1,8 @@
-"""In whose name a read or write asks, and by which connections: the same on driver and executors.
+"""Credentials and TLS of reads and writes, equal on driver and executors.
 
 Spark ships options to executors. So options should name files, which each machine reads. A secret
-as an option works, too: Spark leaves it out of plans and logs (`spark.redaction.regex`), and what
-is shipped has it.
+as an option works, too: Spark leaves it out of plans and logs (`spark.redaction.regex`), but the
+shipped options contain it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["GivenSecurity", "Security"]
 
 
 class Security(NamedTuple):
-    """What the options say.
+    """Credentials and TLS from the options.
 
     Attributes:
         credentials: Path of a credentials file; empty: the environment decides.
-        tls: Whether TLS was asked for.
+        tls: Whether TLS was requested.
         trust: File of trusted authorities; empty: the system's.
         server_name: Name in the certificates; empty: the host of each address.
         access_key: The user; empty without `secret_key`.
-        secret_key: The user's secret; no `repr` has it.
+        secret_key: The user's secret, which no `repr` contains.
     """
 
     credentials: str = ""
@@ -45,15 +45,15 @@ class Security(NamedTuple):
         """Read the options.
 
         Raises:
-            OptionError: `tls` is false, and another option asks for it; a user without a secret;
-                or a secret beside a file of credentials.
+            OptionError: `tls` is false and another option needs it, a user has no secret, or a
+                secret is given together with a file of credentials.
         """
         trust, name = values.text("tls.trust"), values.text("tls.serverName")
         tls = values.flag("tls")
         if values.text("tls") and not tls and (trust or name):
             raise OptionError("tls", "is false, but tls.trust or tls.serverName is given")
         file, user = values.text("credentials"), values.text("accessKey")
-        # As it is: blanks may belong to a secret.
+        # Unchanged: blanks may be part of a secret.
         secret = values.given.get("secretKey", "")
         if bool(user) != bool(secret.strip()):
             missing, given = ("accessKey", "secretKey") if secret else ("secretKey", "accessKey")
@@ -77,7 +77,7 @@ class Security(NamedTuple):
         return {"credentials": credentials, "tls": tls}
 
     def native(self) -> dict[str, Any]:
-        """Return the same for native connections.
+        """Return them for native connections.
 
         Raises:
             ConfigError: A file cannot be used.
@@ -105,11 +105,11 @@ class Security(NamedTuple):
 
 
 class GivenSecurity(NamedTuple):
-    """What the caller of a read in this process gives in place of options.
+    """Credentials and TLS that the caller of a read in this process gives instead of options.
 
     Attributes:
         credentials: The user; None: the environment decides.
-        tls: How connections are opened; None: the credentials or the environment decide.
+        tls: TLS of the connections; None: the credentials or the environment decide.
     """
 
     credentials: Credentials | None
@@ -120,7 +120,7 @@ class GivenSecurity(NamedTuple):
         return self._asdict()
 
     def native(self) -> dict[str, Any]:
-        """Return the same for native connections.
+        """Return them for native connections.
 
         Raises:
             ConfigError: One of them is of another type, or a file cannot be used.
@@ -130,5 +130,5 @@ class GivenSecurity(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _of_options(access_key: str, secret_key: str) -> Credentials:
-    """Clients that send in the name of one user get one object, and so share connections."""
+    """Return one object per user, so that clients of a user share connections."""
     return Credentials(access_key, secret_key)

@@ -19,7 +19,7 @@ __all__ = ["SinkOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    """What a write was asked for. Field for field the table `SINK`.
+    """The checked options of a write; the fields are those of the table `SINK`.
 
     Attributes:
         bad_row_topic: topic of the rows that cannot be messages; None: they fail the write.
@@ -62,16 +62,18 @@ class SinkOptions:
             )
         exactly_once = parser.choice("delivery", "at-least-once", "exactly-once") == "exactly-once"
         if not topic and not has_topic_column:
-            raise OptionError("topic", "is missing: name the topic, or give the rows such a column")
+            raise OptionError(
+                "topic", "is missing: name the topic, or add such a column to the rows"
+            )
         if not topic and exactly_once:
             raise OptionError(
-                "topic", "is missing: delivery=exactly-once writes to one topic, which it names"
+                "topic", "is missing: delivery=exactly-once needs it, since it writes to one topic"
             )
         on_bad = parser.value("onBadRow")
         bad_row_topic = None if on_bad.lower() == "fail" else on_bad
         for name, text in (("topic", topic), ("onBadRow", bad_row_topic)):
             if text and not TOPIC_NAME.fullmatch(text):
-                raise OptionError(name, f"no topic name: {text!r}")
+                raise OptionError(name, f"not a topic name: {text!r}")
         checkpoint = {name.lower(): value for name, value in given.items()}
         return cls(
             name_server=parser.addresses("nameServer"),

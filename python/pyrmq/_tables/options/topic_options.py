@@ -1,9 +1,8 @@
 """The options of ``format("rocketmq")``: names in any case, values checked, secrets never shown.
 
-Spark hands options over as strings with lower-case names, so they are read here once into a
-frozen class; nothing behind this file sees a raw option. An unknown name is an error that names
-the nearest known one. A name whose turn has not come is an error that says so: an option is never
-ignored.
+Spark hands options over as strings with lower-case names, so they are read here once into a frozen
+class; no other file sees a raw option. An unknown name is an error that suggests the closest known
+one. An option that is not built yet is an error that says so: none is ever ignored.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _LATER = {"vipchannel": "the VIP channel"}
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a read was asked for, checked. Field for field the table `KNOWN`.
+    """The checked options of a read; the fields are those of the table `KNOWN`.
 
     Example:
         >>> Options.parse({"nameserver": "127.0.0.1:9876", "topic": "orders"}, batch=True).topics
@@ -103,7 +102,7 @@ class Options:
 
     @classmethod
     def column_names(cls, given: Mapping[str, str]) -> tuple[str, ...]:
-        """Read only option ``columns``: Spark asks for the schema before anything else.
+        """Read only option ``columns``: Spark requests the schema before anything else.
 
         Raises:
             OptionError: an unknown option.
@@ -182,7 +181,7 @@ class _Parser(OptionValues):
         )
 
     def topics(self) -> tuple[tuple[str, ...], str, frozenset[Queue]]:
-        """Read what is asked for: topics by name, a pattern of names, or single queues."""
+        """Read what to read: topics by name, a pattern of names, or single queues."""
         pattern = self.text("topicPattern")
         queues = self.chosen_queues()
         topics = self.names("topic") or self.loaded(pattern)
@@ -209,7 +208,7 @@ class _Parser(OptionValues):
         return queue._replace(topic=wrapped(self.text("namespace"), queue.topic))
 
     def check_kind(self, *, batch: bool) -> None:
-        """Refuse what a batch read or a stream does not have."""
+        """Refuse options that a batch read or a stream does not have."""
         for name in ("commitToGroup", "maxBytesPerTrigger") if batch else ():
             if name in self.given and self.value(name).lower() not in {"false", "0"}:
                 raise OptionError(name, "is for streams: a batch read has no triggers")
@@ -229,7 +228,7 @@ class _Parser(OptionValues):
         times = parse_user(text, name)
         for queue, moment in times.items():
             if moment < 0:
-                raise OptionError(name, f"{queue}: no time in milliseconds: {moment}")
+                raise OptionError(name, f"{queue}: not a time in milliseconds: {moment}")
         return {self.in_namespace(queue): moment for queue, moment in times.items()}
 
     def condition(self) -> str | None:
@@ -249,12 +248,12 @@ class _Parser(OptionValues):
         return True
 
     def need_group(self, name: str) -> None:
-        """Refuse to use the group that everybody has by default."""
+        """Refuse the default group, which others also use."""
         if not self.text("group"):
-            raise OptionError("group", f"is missing: {name} needs a consumer group of your own")
+            raise OptionError("group", f"is missing: {name} needs your own consumer group")
 
     def loaded(self, pattern: str) -> tuple[str, ...]:
-        """Read what `load(...)` names: topics; a directory is known by a slash or a scheme."""
+        """Read what `load(...)` names: topics, or a directory if it has a slash or a scheme."""
         names = self.names("path")
         for name in names:
             if "/" in name or "\\" in name:

@@ -1,1 +1,1 @@
-"""Which offsets a read or a micro-batch takes, and what its tasks are. Asks no server itself."""
+"""Chooses the offsets and tasks of a read or a micro-batch. Sends no request itself."""

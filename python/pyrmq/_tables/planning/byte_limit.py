@@ -1,6 +1,6 @@
 """Cuts a micro-batch to a number of bytes, estimated from samples.
 
-A broker does not say how many bytes the messages of a queue take.
+A broker does not report the bytes of a queue's messages.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 __all__ = ["Sizes", "limit_bytes"]
 
 Sizes: TypeAlias = "Callable[[Sequence[tuple[Queue, int]]], dict[tuple[Queue, int], int]]"
-"""Stored bytes of the messages at some offsets; those that cannot be had are left out."""
+"""Stored bytes of the messages at some offsets; unavailable ones are left out."""
 
 _ROUNDS = 4
 _SAMPLES = 5
-_MOST_SAMPLES = 256
+_MAX_SAMPLES = 256
 
 
 def limit_bytes(start: Mapping[Queue, int], end: Offsets, limit: int, sizes: Sizes) -> Offsets:
     """Cut a batch to about `limit` bytes, each queue in proportion to what it has waiting.
 
-    A queue with anything to read gets at least one message. The shorter batch is sampled again, as
-    its messages may be larger than those behind it.
+    A queue with anything to read gets at least one message. The shorter batch is sampled again,
+    since its messages may be larger than those after it.
 
     Args:
-        start: where each queue stands.
+        start: position of each queue.
         end: how far the batch could go.
-        limit: bytes wanted, 0 for no limit.
-        sizes: asks for the sizes of messages.
+        limit: maximum bytes; 0: no limit.
+        sizes: requests the sizes of messages.
 
     Example:
         >>> from pyrmq._tables.offsets import Queue
@@ -61,10 +61,10 @@ def limit_bytes(start: Mapping[Queue, int], end: Offsets, limit: int, sizes: Siz
 
 
 def _probes(start: Mapping[Queue, int], waiting: Mapping[Queue, int]) -> list[tuple[Queue, int]]:
-    """Pick offsets evenly over each range; of very many queues only some."""
-    step = -(-len(waiting) // _MOST_SAMPLES)
+    """Pick offsets evenly over each range; if there are very many queues, of some only."""
+    step = -(-len(waiting) // _MAX_SAMPLES)
     queues = list(waiting)[::step]
-    each = max(1, min(_SAMPLES, _MOST_SAMPLES // len(queues)))
+    each = max(1, min(_SAMPLES, _MAX_SAMPLES // len(queues)))
     return [
         (queue, start[queue] + at)
         for queue in queues

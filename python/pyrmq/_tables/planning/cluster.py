@@ -1,4 +1,4 @@
-"""What planning asks of a cluster, one method a need, so that planning is tested without one."""
+"""Planning's requests to a cluster, as an interface, so that planning is tested without one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 NO_ANSWER = (ConnectionLost, RequestTimeout)
-"""What a call raises when a broker does not answer."""
+"""Exceptions of a call if a broker does not answer."""
 _log = logging.getLogger("pyrmq.spark")
 _PAUSE_S = 0.2
 
@@ -41,7 +41,7 @@ class AbsentBroker(NamedTuple):
     """A broker that gave no answer.
 
     Attributes:
-        address: where it was last; empty when it is in no route.
+        address: its last address; empty if it is in no route.
         cause: what happened.
     """
 
@@ -51,13 +51,13 @@ class AbsentBroker(NamedTuple):
 
 @dataclass(frozen=True)
 class Look:
-    """What the brokers said at one moment.
+    """The answers of the brokers at one moment.
 
     Attributes:
-        bounds: what each readable queue holds.
+        bounds: the bounds of each readable queue.
         away: the brokers that gave no answer, by name.
-        gone: topic and broker where the broker says that it has no such topic.
-        slaves: brokers whose slave answered: it may not have yet what its master has.
+        gone: topic and broker, if the broker says that it has no such topic.
+        slaves: brokers whose slave answered, which may lack messages of its master.
     """
 
     bounds: dict[Queue, Bounds] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Look:
 
 
 class Cluster(Protocol):
-    """Name servers and brokers as the driver needs them.
+    """The name servers and brokers, as an interface for the driver.
 
     Every method raises `NameServerUnreachable` when no name server answers in time.
     """
@@ -92,10 +92,10 @@ class Cluster(Protocol):
 
         Args:
             topics: their names.
-            expected: queues that a query has read from; their brokers are asked, too, when they
-                are in no route.
+            expected: queues that a query has read from; their brokers are asked even if they are in
+                no route.
             lenient: leave out topics that are unknown or not readable.
-            fresh: a broker is missing from the routes: ask for them again after a second.
+            fresh: a broker is missing from the routes: request them again after a second.
 
         Raises:
             TopicNotFound: a topic does not exist.
@@ -103,13 +103,13 @@ class Cluster(Protocol):
         """
 
     def marks(self, positions: Mapping[Queue, int]) -> dict[Queue, Mark]:
-        """Return the message before each position, where there is one and its broker answers."""
+        """Return the message before each position, if it exists and its broker answers."""
 
     def sizes(self, probes: Sequence[tuple[Queue, int]]) -> dict[tuple[Queue, int], int]:
-        """Return the stored bytes of messages, without those that cannot be had now."""
+        """Return the stored bytes of messages, without those that are unavailable now."""
 
     def compacted(self, topics: Collection[str]) -> set[str]:
-        """Return the topics with compaction: offsets without a message are no loss there."""
+        """Return the topics with compaction: missing offsets are not a loss there."""
 
     def offsets_at(self, bounds: Mapping[Queue, Bounds], timestamp_ms: int) -> Offsets:
         """Return each queue's first offset stored at or after a time; its end if there is none.
@@ -119,24 +119,24 @@ class Cluster(Protocol):
         """
 
     def committed(self, queues: Iterable[Queue]) -> Offsets:
-        """Return what the group has committed, for the queues where it has.
+        """Return the group's committed offsets, for the queues that have one.
 
         Raises:
             ConnectionLost: a broker does not answer.
         """
 
     def commit(self, offsets: Offsets) -> list[str]:
-        """Commit offsets to the group; return what could not be committed, in words."""
+        """Commit offsets to the group; return a text about those that failed."""
 
     def addresses(self) -> dict[str, str]:
         """Return ``host:port`` of every broker seen by `look`, by name."""
 
     def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
 
 
 def topics_of(options: Options, cluster: Cluster) -> tuple[str, ...]:
-    """Return the topics that a read is about: those named, or those that match now."""
+    """Return the topics of a read: those named, or those that match now."""
     if options.topic_pattern is None:
         return options.topics
     known = cluster.topics(system=options.include_system_topics)
@@ -149,7 +149,7 @@ def _matches(options: Options, topic: str) -> bool:
 
 
 def is_wanted(options: Options, queue: Queue) -> bool:
-    """Return whether a read is about a queue, which may have had another name for its topics."""
+    """Return whether a queue belongs to a read, whatever its options called the topics."""
     if options.queues:
         return queue in options.queues
     if options.topic_pattern is None:
@@ -174,7 +174,7 @@ def await_brokers(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Look:
-    """Look at what a new read is about, and wait up to ``timeoutMs`` for its brokers.
+    """Look up the queues of a new read, and wait up to ``timeoutMs`` for its brokers.
 
     Args:
         options: the read's options.
@@ -201,7 +201,7 @@ def await_brokers(
                 topics, lenient=options.topic_pattern is not None, fresh=bool(missing)
             )
         except TopicNotFound:
-            # No broker of the topic is registered; those that are waited for may be soon.
+            # No broker of the topic is registered; those to wait for may register meanwhile.
             if not needed or clock() >= deadline:
                 raise
             sleep(_PAUSE_S)
@@ -225,7 +225,7 @@ def _check_away(options: Options, look: Look, missing: list[str], *, all_of_rout
     for broker in missing:
         if broker not in look.away:
             raise BrokerAway(
-                f"broker {broker} is needed and in no route of the topic; {waited}. Start it, or"
+                f"broker {broker} is needed, but in no route of the topic; {waited}. Start it, or"
                 " correct option brokers or queues if it names it"
             )
     if look.away and (all_of_route or missing or not look.bounds):
@@ -236,7 +236,7 @@ def _check_away(options: Options, look: Look, missing: list[str], *, all_of_rout
         )
     for broker, away in sorted(look.away.items()):
         _log.warning(
-            "the query begins without broker %s (%s): %s",
+            "the query starts without broker %s (%s): %s",
             broker,
             away.address or "no address",
             away.cause,
@@ -258,7 +258,7 @@ def starting(options: Options, cluster: Cluster, bounds: Mapping[Queue, Bounds])
             if offset == bounds[queue].highest:
                 raise OffsetError(
                     f"{queue}: nothing was stored since {times[queue]};"
-                    " startingOffsetsByTimestampStrategy=latest begins at its end"
+                    " startingOffsetsByTimestampStrategy=latest starts at its end"
                 )
     return offsets
 

@@ -1,7 +1,7 @@
 """Which offsets a batch takes, and how they are cut into tasks. Pure arithmetic, no I/O.
 
-A task costs Python and the JVM some tens of milliseconds, so few and fat tasks are wanted: a queue
-with much to read is a task of its own (cut further only when asked), small ones share a task.
+A task costs Python and the JVM tens of milliseconds, so few large tasks are best: a queue with much
+to read is a separate task (cut further only on request), small ones share a task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Range(NamedTuple):
     """Offsets of one queue from `start` up to, not including, `end`.
 
     Attributes:
-        compacted: the topic has compaction: offsets without a message are no loss.
+        compacted: whether the topic has compaction: missing offsets are then not a loss.
 
     Example:
         >>> from pyrmq._tables.offsets import Queue
@@ -64,9 +64,9 @@ def limit_rows(start: Mapping[Queue, int], end: Mapping[Queue, int], limit: int)
     on; the sum may therefore exceed `limit` by one row per queue.
 
     Args:
-        start: where each queue stands; a queue that is missing here is left as it is in `end`.
+        start: position of each queue; a queue that is missing here keeps its value in `end`.
         end: how far each queue could be read.
-        limit: rows wanted, 0 for no limit.
+        limit: maximum rows; 0: no limit.
 
     Example:
         >>> from pyrmq._tables.offsets import Queue
@@ -95,10 +95,10 @@ def limit_rows(start: Mapping[Queue, int], end: Mapping[Queue, int], limit: int)
 def ranges_between(
     start: Mapping[Queue, int], end: Mapping[Queue, int], bounds: Mapping[Queue, Bounds]
 ) -> list[Range]:
-    """List what lies between two positions, queue by queue, without the empty ones.
+    """List the ranges between two positions, queue by queue, without the empty ones.
 
     A queue that only `end` knows is new and is read from its earliest message. A queue that only
-    `start` knows is the caller's question (it vanished) and is left out here.
+    `start` knows has vanished, which the caller handles; it is left out here.
 
     Args:
         start: offsets to read from.
@@ -106,7 +106,7 @@ def ranges_between(
         bounds: where new queues begin.
 
     Raises:
-        OffsetError: a queue's start lies behind its end.
+        OffsetError: a queue's start is after its end.
 
     Example:
         >>> from pyrmq._tables.offsets import Queue
@@ -120,7 +120,7 @@ def ranges_between(
         if lower is None:
             lower = min(bounds[queue].lowest, upper) if queue in bounds else 0
         if lower > upper:
-            raise OffsetError(f"{queue}: the start lies behind the end: {lower} > {upper}")
+            raise OffsetError(f"{queue}: the start is after the end: {lower} > {upper}")
         if lower < upper:
             found.append(Range(queue, lower, upper))
     return found
@@ -131,8 +131,8 @@ def split(ranges: Sequence[Range], *, min_partitions: int = 0, max_records: int 
 
     Args:
         ranges: what to read.
-        min_partitions: pieces wanted, 0 for as they are. Larger ranges are cut into more.
-        max_records: offsets that a piece may span, 0 for any.
+        min_partitions: minimum pieces; 0: do not cut. Larger ranges are cut into more.
+        max_records: maximum offsets of a piece; 0: no limit.
 
     Example:
         >>> from pyrmq._tables.offsets import Queue
@@ -154,12 +154,12 @@ def split(ranges: Sequence[Range], *, min_partitions: int = 0, max_records: int 
 def pack(
     ranges: Sequence[Range], *, min_partitions: int = 0, max_records: int = 0
 ) -> list[list[Range]]:
-    """Put ranges into tasks: large ones alone, small ones together, as even as it goes.
+    """Put ranges into tasks: large ones alone, small ones together, as evenly as possible.
 
     Args:
         ranges: pieces from `split`.
-        min_partitions: tasks that there shall be at least, as far as there are ranges.
-        max_records: offsets that a task may span, 0 for any.
+        min_partitions: minimum number of tasks, if there are enough ranges.
+        max_records: maximum offsets of a task; 0: no limit.
 
     Example:
         >>> from pyrmq._tables.offsets import Queue

@@ -1,10 +1,10 @@
-"""A stream's way through the queues: which offsets each micro-batch takes. Neither Spark nor I/O.
+"""A stream's progress through the queues: the offsets of each micro-batch. No Spark, no I/O.
 
 Spark drives it from one long-lived process on the driver: `initial` once for a new query, `latest`
-for every batch (and every 10 ms while idle), `tasks` to plan one. What may surprise:
+for every batch (and every 10 ms while idle), `tasks` to plan one. Notes:
 
-* Spark compares offsets as text, and equal text means "nothing new": then the given start is
-  returned as it is.
+* Spark compares offsets as text, and equal text means "nothing new": the given start is then
+  returned unchanged.
 * The end of a query's first batch records where it began, and the end of a later one where the
   queues began that it has first (offsets.py says why).
 * Positions are never dropped: a queue whose broker is away keeps its own (watch.py), and so does
@@ -41,7 +41,7 @@ __all__ = ["Progress"]
 _log = logging.getLogger("pyrmq.spark")
 _PAUSE_S = 0.2
 _QUEUES_A_SECOND = 1600
-"""An idle stream of many queues looks less often, but at least once a second."""
+"""An idle stream of many queues checks less often, but at least once a second."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Progress:
     """The last end that this process gave out."""
 
     def __post_init__(self) -> None:
-        """Begin without knowledge of any broker."""
+        """Start without knowledge of any broker."""
         self._watch = Watch(self.options, self.cluster, self.clock)
 
     def initial(self) -> dict[str, Any]:
@@ -107,16 +107,16 @@ class Progress:
         """Return the end of the next batch, or `start` itself when there is nothing to do.
 
         Args:
-            start: where the stream stands; None from a Spark that does not say (4.1): then it
-                stands at the end of the last batch that was planned here. Before the first one,
-                such a Spark gets everything.
-            limit: rows that the batch may have, 0 for any number.
+            start: the stream's position; None from a Spark that does not pass it (4.1): then it is
+                the end of the last batch that was planned here. Before the first one, such a Spark
+                gets everything.
+            limit: maximum rows of the batch; 0: no limit.
             wait_for_more: honour ``minOffsetsPerTrigger`` and ``maxBytesPerTrigger``.
 
         Raises:
             DataLossError: unread messages are gone and the options say that this is an error.
-            BrokerAway: a broker is away for longer than ``awayMs``.
-            OffsetError: the position is that of other topics.
+            BrokerAway: a broker was away for longer than ``awayMs``.
+            OffsetError: the position belongs to other topics.
         """
         if start is None and self._planned is None:
             self._ended = self._latest_untold()
@@ -134,7 +134,7 @@ class Progress:
         self._ask(position)
         begun = self._begun(position)
         standing = {**position.offsets, **begun}
-        # A queue that begins anew after a loss is read from there, whatever it was before.
+        # A queue that starts again after a loss is read from there, whatever it was before.
         end = self._ends(standing, self._watch.uncompared - begun.keys())
         left = self._left(standing, end)
         waiting = sum(max(0, end[queue] - left[queue]) for queue in end)
@@ -181,7 +181,7 @@ class Progress:
         else:
             what = f"topics {topics}, and option topic names {', '.join(options.topics)}"
         raise OffsetError(
-            f"the checkpoint has positions of {what}: name them, too, or use another checkpoint;"
+            f"the checkpoint has positions of {what}: name them as well, or use another checkpoint;"
             " with failOnDataLoss=false the query goes on without them"
         )
 
@@ -198,7 +198,7 @@ class Progress:
         return to_json(Position(ends))
 
     def freeze(self) -> None:
-        """Take what is there now as the end of the query (Trigger.AvailableNow)."""
+        """Use the current ends as the end of the query (Trigger.AvailableNow)."""
         self._refresh({})
         self._frozen = dict(self._seen.bounds)
         self._absent = frozenset(self._seen.away)
@@ -215,7 +215,7 @@ class Progress:
         is_replayed = self._ended != dict(end)
         upper, given = self._wanted(parse_version(end)), self._wanted(parse_version(start))
         self._planned = dict(end)
-        # A recorded start is that of a query's first batch; Spark has asked where to begin it.
+        # A recorded start is that of a query's first batch; Spark has requested its start.
         is_first = self._is_first(given) and upper.start is not None
         lower = {**((upper.start if is_first else None) or given.offsets), **upper.begun}
         wanted = {queue for queue, at in upper.offsets.items() if at != lower.get(queue)}
@@ -224,15 +224,15 @@ class Progress:
         for queue, at in there.items():
             if at < lower.get(queue, 0):
                 held = self._seen.bounds[queue]
-                stood = f"{queue}: stood at {lower[queue]}"
-                self._lost(f"{stood}, now holds {held.lowest} to {held.highest}")
+                stood = f"{queue}: was at {lower[queue]}"
+                self._lost(f"{stood}, now has {held.lowest} to {held.highest}")
                 lower[queue] = at
         if is_replayed:
             there |= self._left_of(given, upper, lower)
         return tasks_of(self.options, lower, there, self._seen.bounds, self.cluster)
 
     def _left_of(self, start: Position, end: Position, lower: Offsets) -> Offsets:
-        """Return where a batch ends in queues that do not hold any more what was planned.
+        """Return where a batch ends in queues that no longer have the planned messages.
 
         That is where the next batch begins after the loss: no message is read twice.
         """
@@ -247,16 +247,16 @@ class Progress:
         return ends
 
     def _latest_untold(self) -> dict[str, Any]:
-        """Return the end of all queues, for a Spark that does not tell where the stream stands.
+        """Return the end of all queues, for a Spark that does not pass the stream's position.
 
-        No limit holds there: after a restart such a Spark asks for an end before it tells any
-        start, and for Trigger.AvailableNow it asks only once.
+        No limit applies there: after a restart such a Spark requests an end before it passes any
+        start, and for Trigger.AvailableNow it requests it only once.
         """
         position = self._beginning()
         self._ask(position)
         ends = {queue: held.highest for queue, held in self._seen.bounds.items()}
         end = {**position.offsets, **ends}
-        # Whether the query is new is not known yet: `tasks` takes this start only if it is.
+        # It is not known yet whether the query is new: `tasks` uses this start only if it is.
         return to_json(
             Position(
                 end, position.offsets, since_ms=position.since_ms, marks=self._marks(None, end)
@@ -287,7 +287,7 @@ class Progress:
         )
 
     def _settle(self, position: Position) -> None:
-        """Before the first batch of a query that ends: let queues that look wrong come back.
+        """Before the first batch of a query that ends, wait for queues that look wrong.
 
         Brokers that are away stay out, and their queues are named.
         """
@@ -309,7 +309,7 @@ class Progress:
         self._asked_at = None
 
     def _await_queues(self, needed: Offsets, wanted: set[Queue], *, is_replayed: bool) -> None:
-        """Wait for what a batch reads: for an absent broker `awayMs`, for others `timeoutMs`."""
+        """Wait for the queues of a batch: `awayMs` for an absent broker, `timeoutMs` for others."""
         begun = self.clock()
         if is_replayed or self._missing(needed, wanted, is_replayed=is_replayed):
             self._refresh(needed)
@@ -319,7 +319,7 @@ class Progress:
             away = any(queue.broker in self._seen.away for queue in missing)
             if behind and 0 < self.options.away_ms <= waited * 1000:
                 raise BrokerAway(
-                    f"{behind[0]}: only a slave answers, and it does not have yet what was planned"
+                    f"{behind[0]}: only a slave answers, and it does not yet have what was planned"
                     f" from its master; waited {waited:.0f} s (awayMs). Start the master"
                 )
             if not away and not behind and waited >= self.options.timeout_ms / 1000:
@@ -327,12 +327,12 @@ class Progress:
             self.sleep(_PAUSE_S)
             self._refresh(needed)
         for queue in sorted(wanted - self._seen.bounds.keys()):
-            self._lost(f"{queue}: does not exist any more")
+            self._lost(f"{queue}: no longer exists")
 
     def _missing(self, needed: Offsets, wanted: set[Queue], *, is_replayed: bool) -> set[Queue]:
-        """Return the queues that are not there, or whose slave is behind what is needed.
+        """Return the queues that do not exist, or whose slave lacks needed messages.
 
-        A master that was restarted shows less until it has read its log again.
+        A restarted master shows fewer messages until it has read its log again.
         """
         there, slaves = self._seen.bounds, self._seen.slaves
         return {
@@ -359,7 +359,7 @@ class Progress:
         self._asked_at = self.clock()
 
     def _begun(self, position: Position) -> Offsets:
-        """Return where queues begin that the position lacks, or that begin anew after a loss."""
+        """Return the start of queues that the position lacks, or that start again after a loss."""
         bounds = self._seen.bounds
         if self._frozen is not None:
             bounds = {queue: held for queue, held in bounds.items() if queue in self._frozen}
@@ -385,7 +385,7 @@ class Progress:
             try:
                 self._begins.update(self.cluster.offsets_at(unknown, since_ms))
             except NO_ANSWER as error:
-                _log.debug("where new queues begin is asked again: %s", error)
+                _log.debug("the start of new queues is requested again: %s", error)
         return {
             queue: min(max(self._begins[queue], held.lowest), held.highest)
             for queue, held in new.items()
@@ -415,7 +415,7 @@ class Progress:
         return end
 
     def _left(self, standing: Offsets, end: Offsets) -> Offsets:
-        """Return the first offset of each queue that is still there: a limit counts from it."""
+        """Return the first remaining offset of each queue, from which a limit counts."""
         bounds = self._seen.bounds
         return {
             queue: max(at, min(bounds[queue].lowest, end[queue])) if queue in bounds else at
@@ -423,7 +423,7 @@ class Progress:
         }
 
     def _marks(self, before: Position | None, end: Offsets) -> dict[Queue, Mark]:
-        """Return the message before each end: known from the last batch, or asked for now."""
+        """Return the message before each end: known from the last batch, or requested now."""
         known = {} if before is None else before.marks
         stood = {} if before is None else before.offsets
         kept = {q: known[q] for q, at in end.items() if q in known and stood.get(q) == at}

@@ -1,7 +1,7 @@
-"""A batch that an earlier process planned: whether its queues still hold what was planned.
+"""Checks that the queues still have the messages of a batch that an earlier process planned.
 
-Spark plans such a batch again from its two positions. A queue may have been made anew meanwhile, or
-its broker may have lost messages and given their offsets anew; then the same offsets are those of
+Spark plans such a batch again from its two positions. A queue may have been created again
+meanwhile, or its broker may have lost messages and reused their offsets; then the offsets belong to
 other messages. So the messages before both positions are compared with those in the checkpoint.
 """
 
@@ -25,13 +25,13 @@ _PAUSE_S = 0.2
 
 @dataclass(frozen=True)
 class Replay:
-    """Compares a batch with what its queues hold.
+    """Compares a batch with the content of its queues.
 
     Args:
-        cluster: whom to ask for messages before positions.
-        timeout_ms: how long to ask for a message that should be there.
+        cluster: source of the messages before positions.
+        timeout_ms: how long to request a message that should exist.
         clock: seconds, monotonic.
-        sleep: waits seconds.
+        sleep: waits for seconds.
     """
 
     cluster: Cluster
@@ -42,17 +42,17 @@ class Replay:
     def losses(
         self, start: Position, end: Position, lower: Offsets, bounds: Mapping[Queue, Bounds]
     ) -> dict[Queue, str]:
-        """Return the queues that do not hold any more what was planned, each with what happened.
+        """Return the queues that no longer have the planned messages, each with what happened.
 
         Args:
             start: where the batch begins.
             end: where it ends.
             lower: offset of each queue from which on the batch reads.
-            bounds: what the queues hold now.
+            bounds: the current bounds of the queues.
         """
         moved = {queue: at for queue, at in end.offsets.items() if at != lower.get(queue)}
         shorter = {
-            queue: f"{queue}: planned up to {at}, now holds {held.lowest} to {held.highest}"
+            queue: f"{queue}: planned up to {at}, now has {held.lowest} to {held.highest}"
             for queue, at in moved.items()
             if (held := bounds.get(queue)) is not None and held.highest < at
         }

@@ -1,4 +1,4 @@
-"""From two positions to tasks: what lies between, what of it is still there, and how it is cut."""
+"""Makes tasks of two positions: the range between, the part that still exists, and the cuts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tasks_of(
     bounds: Mapping[Queue, Bounds],
     cluster: Cluster,
 ) -> list[list[Range]]:
-    """Cut what lies between two positions into tasks, as the options want them.
+    """Cut the range between two positions into tasks, as the options say.
 
     Raises:
         DataLossError: a part has expired and the options say that this is an error.
@@ -43,7 +43,7 @@ def tasks_of(
 
 
 def available(options: Options, ranges: list[Range], bounds: Mapping[Queue, Bounds]) -> list[Range]:
-    """Hold ranges against what the queues still have; the expired part is an error or left out.
+    """Compare ranges with what the queues still have; the expired part is an error or left out.
 
     Raises:
         DataLossError: a part has expired and the options say that this is an error.
@@ -54,8 +54,8 @@ def available(options: Options, ranges: list[Range], bounds: Mapping[Queue, Boun
         if held is not None and part.start < held.lowest:
             report_loss(
                 options,
-                f"{part.queue}: offsets {part.start} to {part.end} were wanted,"
-                f" it holds {held.lowest} to {held.highest}",
+                f"{part.queue}: expected offsets {part.start} to {part.end},"
+                f" it has {held.lowest} to {held.highest}",
             )
             part = part._replace(start=min(held.lowest, part.end))
         if part.rows:
@@ -64,7 +64,7 @@ def available(options: Options, ranges: list[Range], bounds: Mapping[Queue, Boun
 
 
 def report_loss(options: Options, what: str) -> None:
-    """Raise or, when the options allow a loss, log what is gone.
+    """Raise or, if the options allow a loss, log what is gone.
 
     Raises:
         DataLossError: the options say that a loss is an error.

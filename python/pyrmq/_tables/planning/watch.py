@@ -1,15 +1,15 @@
-"""Which of a stream's queues are as they should be, which are away, and which have lost messages.
+"""Watches a stream's queues: which are in order, which are away, which have lost messages.
 
-Away is not gone: what a broker that does not answer holds is unknown, so its queues keep their
-positions. Loss is only what a broker that answers says:
+Away is not gone: the messages of a broker that does not answer are unknown, so its queues keep
+their positions. Only an answer of a broker shows a loss:
 
 * it does not know the topic, for ``timeoutMs``;
 * a queue of a master ends before the position, for ``timeoutMs``: a broker that was killed rebuilds
-  its queues from the log and shows less meanwhile. A slave may be behind its master;
-* another message lies before the position than the one that was read: the topic was created
-  again, or the broker lost messages and gave their offsets anew. This is looked at after each
-  start, when a broker may have been restarted, and before a queue that was shorter or gone counts
-  as well again: it may have been made anew and filled within ``timeoutMs``.
+  its queues from the log and shows fewer messages meanwhile. A slave may be behind its master;
+* the message before the position is not the one that was read: the topic was created again, or the
+  broker lost messages and reused their offsets. This is checked after each start, when a broker may
+  have been restarted, and before a queue that was shorter or gone counts as good again: it may have
+  been created again and filled within ``timeoutMs``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["Watch", "another"]
 
 _log = logging.getLogger("pyrmq.spark")
 _WARN_S = 2.0
-"""A broker that is away for less is not worth a warning."""
+"""Time for which a broker may be away without a warning."""
 _UNSEEN_S = 0.5
-"""A broker can have been restarted between two looks that lie so far apart."""
+"""Time between two checks in which a broker can have been restarted."""
 
 
 @dataclass
 class Watch:
-    """What a stream knows of its brokers and queues from one look to the next.
+    """State of a stream's brokers and queues between two checks.
 
     Args:
         options: the stream's options.
@@ -55,22 +55,22 @@ class Watch:
     _unchecked: set[str] = field(default_factory=set)
     _wrong_since: dict[Queue, float] = field(default_factory=dict)
     _to_compare: dict[Queue, float | None] = field(default_factory=dict)
-    """Queues that were shorter or gone, and since when they are not any more."""
+    """Queues that were shorter or gone, and since when they no longer are."""
 
     @property
     def uncompared(self) -> set[Queue]:
-        """Queues that were shorter or gone and may hold other messages now: not to be read yet."""
+        """Queues that were shorter or gone and may have other messages now: not to be read yet."""
         return set(self._to_compare)
 
     def look_at_brokers(self, look: Look, needed: set[str]) -> None:
-        """Take note of who answered, and warn of brokers that left or are back.
+        """Record which brokers answered, and warn of brokers that left or are back.
 
         Args:
-            look: what the brokers said.
+            look: the brokers' answers.
             needed: brokers where the stream has positions.
 
         Raises:
-            BrokerAway: one is away for longer than ``awayMs``.
+            BrokerAway: one was away for longer than ``awayMs``.
         """
         now = self.clock()
         for broker in look.brokers | {broker for _, broker in look.gone}:
@@ -81,14 +81,14 @@ class Watch:
             self._unchecked.add(broker)
             away = look.away[broker]
             where = f"broker {broker} ({away.address or 'no address'})"
-            text = f"{where} is away for {now - since:.0f} s: {away.cause}"
+            text = f"{where} has been away for {now - since:.0f} s: {away.cause}"
             if now - since >= _WARN_S and broker not in self._warned:
                 self._warned.add(broker)
                 _log.warning("%s; the stream goes on without it", text)
             if 0 < self.options.away_ms / 1000 <= now - since:
                 raise BrokerAway(
-                    f"{text}. Nothing is lost: start it and then the query, which goes on where it"
-                    " stood; option awayMs says how long a stream waits"
+                    f"{text}. Nothing is lost: start it and then the query, which continues at its"
+                    " position; option awayMs limits how long a stream waits"
                 )
 
     def _here(self, broker: str, now: float) -> None:
@@ -115,7 +115,7 @@ class Watch:
         return found | self._other_messages(position, look)
 
     def is_waiting(self, position: Position, look: Look) -> bool:
-        """Return whether some queue looks wrong, but not for long enough to count as lost."""
+        """Return whether a queue looks wrong, but not for long enough to count as lost."""
         return any(
             queue.broker not in look.away
             and self._wrong(queue, stands, look) is not None
@@ -124,7 +124,7 @@ class Watch:
         )
 
     def settled(self, queue: Queue) -> None:
-        """Forget what was wrong with a queue: the stream goes on at another position."""
+        """Forget what was wrong with a queue: the stream continues at another position."""
         self._wrong_since.pop(queue, None)
         self._to_compare.pop(queue, None)
 
@@ -143,11 +143,11 @@ class Watch:
             # It is behind its master, which has the messages.
             return None
         if held is not None:
-            return f"{queue}: stood at {stands}, now holds {held.lowest} to {held.highest}"
+            return f"{queue}: was at {stands}, now has {held.lowest} to {held.highest}"
         if (queue.topic, queue.broker) in look.gone:
-            return f"{queue}: stood at {stands}, now the topic does not exist any more"
+            return f"{queue}: was at {stands}, now the topic no longer exists"
         return (
-            f"{queue}: stood at {stands}, now it cannot be read, although its messages are still"
+            f"{queue}: was at {stands}, now it cannot be read, although its messages are still"
             " stored: raise readQueueNums of the topic"
         )
 
@@ -181,7 +181,7 @@ class Watch:
         }
 
     def _compared(self, asked: Iterable[Queue], found: Mapping[Queue, Mark]) -> None:
-        """Forget whom to compare; a message that cannot be had for ``timeoutMs`` is not there."""
+        """Stop comparing; a message that is unavailable for ``timeoutMs`` does not exist."""
         now = self.clock()
         for queue in self._to_compare.keys() & set(asked):
             since = self._to_compare[queue]
@@ -192,10 +192,10 @@ class Watch:
 
 
 def another(queue: Queue, stands: int, was: Mark, is_now: Mark) -> str:
-    """Say that another message stands before a position than the one that was read."""
+    """Report that the message before a position is not the one that was read."""
     return (
-        f"{queue}: stood at {stands} behind the message at {was.log_position} of the log, stored at"
+        f"{queue}: was at {stands} after the message at {was.log_position} of the log, stored at"
         f" {was.stored_ms}; now another one is there, at {is_now.log_position}, stored at"
-        f" {is_now.stored_ms}: the topic was created again, or its broker lost messages and gave"
-        " their offsets anew"
+        f" {is_now.stored_ms}: the topic was created again, or its broker lost messages and"
+        " reused their offsets"
     )

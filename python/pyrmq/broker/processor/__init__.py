@@ -1,1 +1,1 @@
-"""The broker's Python rows, one family per file."""
+"""The broker's Python handlers, one family per file."""

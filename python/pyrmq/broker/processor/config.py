@@ -39,7 +39,7 @@ def rows(server: Broker) -> dict[int, Handler]:
 
 
 def _defaults_of_apache() -> dict[str, str]:
-    """Apache's keys that are not options here; tools look for some of them."""
+    """Apache's keys that are not options here; tools read some of them."""
     # Imported on demand: it is rarely needed.
     from importlib.resources import files
 

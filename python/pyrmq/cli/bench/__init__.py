@@ -1,4 +1,4 @@
-"""`pyrmq bench produce | consume | roundtrip`: what a cluster does, measured from this machine.
+"""`pyrmq bench produce | consume | roundtrip`: measures a cluster from this machine.
 
 Compare figures only with others of the same machine and hour. `--kafka` measures a Kafka too.
 """
@@ -69,15 +69,15 @@ def _check(given: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     made = parser(
         "bench",
-        "Measure sending, draining a backlog, or one message there and back. Without -n a server "
-        "is started for it, over a temporary store, and ended.",
+        "Measure sending, consuming a backlog, or round trips. Without -n, a server is started "
+        "over a temporary store and ended afterwards.",
     )
     made.add_argument("what", choices=_VERBS)
     made.add_argument(
         "-n",
         "--name-server",
         metavar="ADDRESS",
-        help=f"name servers of a running cluster; {NAME_SERVER_VARIABLE} is not looked at",
+        help=f"name servers of a running cluster; {NAME_SERVER_VARIABLE} is ignored",
     )
     made.add_argument("--topic", default="pyrmq-bench", help="default: pyrmq-bench; created if new")
     made.add_argument("--queues", type=int, default=8, help="queues of a new topic (default: 8)")
@@ -94,14 +94,12 @@ def _parser() -> argparse.ArgumentParser:
         "--how",
         choices=_WAYS,
         default="produce",
-        help="the producer's verb: produce (batches of its own), batch (send_batch), async "
+        help="method of the producer: produce (batches messages), batch (send_batch), async "
         "(send_async), sync (send) (default: produce)",
     )
-    made.add_argument("--batch", type=int, default=32, help="messages of a send_batch")
-    made.add_argument(
-        "--server-pid", type=int, help="process whose CPU time counts as the server's"
-    )
+    made.add_argument("--batch", type=int, default=32, help="messages per send_batch")
+    made.add_argument("--server-pid", type=int, help="process id of the server, for its CPU time")
     made.add_argument("--kafka", metavar="HOST:PORT", help="also measure this Kafka")
     made.add_argument("--plot", metavar="FILE", help="draw rate and latency (needs matplotlib)")
-    made.add_argument("--json", action="store_true", help="one JSON object a line")
+    made.add_argument("--json", action="store_true", help="one JSON object per line")
     return made

@@ -1,4 +1,4 @@
-"""What a load comes to: counts, a rate over time, percentiles, the CPU time of both sides."""
+"""The result of a load: counts, rate over time, percentiles, CPU time of both sides."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sized
 
 BACKLOG = 1_000_000
-"""Messages that are drained where no count is given."""
+"""Messages to consume if no count is given."""
 SAMPLE = 64
-"""Measure the latency of one message in this many, where measuring costs more than sending."""
+"""One message in this many is timed, where timing costs more than sending."""
 PATIENCE = 30.0
 """Seconds without a message after which a load gives up."""
 _TICK = 0.1
@@ -31,7 +31,7 @@ class Figures:
 
     Attributes:
         client: the library that sent or read.
-        how: by which verb.
+        how: the method used.
         size: bytes of a body.
         messages: how many were acknowledged or read.
         failed: how many were not.
@@ -100,11 +100,11 @@ def percentile(ordered: list[float], share: float) -> float | None:
 
 
 class Measuring:
-    """Measures what all loads have in common, and shows the progress.
+    """Measures what all loads have in common, and shows progress.
 
     Args:
         figures: what is filled in.
-        so_far: returns how many messages are done.
+        so_far: returns the number of messages done.
         server_pid: process whose CPU time counts as the server's.
     """
 
@@ -158,7 +158,7 @@ class Measuring:
 def drain(
     figures: Figures, wanted: int, take: Callable[[], Sized], server_pid: int | None
 ) -> Figures:
-    """Read messages until enough came, or no more come."""
+    """Read messages until enough have arrived, or no more arrive."""
     read = 0
     with Measuring(figures, lambda: read, server_pid):
         while read < wanted:
@@ -173,7 +173,7 @@ def drain(
 def trips(
     figures: Figures, turns: Iterable[int], trip: Callable[[], bool], server_pid: int | None
 ) -> Figures:
-    """Send messages there and back, one after the other, until one does not arrive."""
+    """Send and receive messages, one after the other, until one does not arrive."""
     done = 0
     with Measuring(figures, lambda: done, server_pid):
         for _ in turns:

@@ -1,4 +1,4 @@
-"""The loads of `pyrmq bench` on Kafka, by confluent-kafka with its defaults, if it is installed."""
+"""The loads of `pyrmq bench` on Kafka, through confluent-kafka with its defaults."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ class _Sent:
     def timed(self) -> Any:  # noqa: ANN401 - the library has no types
         began = time.perf_counter()
 
-        def told(error: object, message: object) -> None:
+        def on_delivery(error: object, message: object) -> None:
             self._latencies.append(time.perf_counter() - began)
             self.plain(error, message)
 
-        return told
+        return on_delivery
 
 
-def _hand_over(producer: Any, topic: str, body: bytes, told: Any = None) -> None:  # noqa: ANN401
+def _hand_over(producer: Any, topic: str, body: bytes, on_delivery: Any = None) -> None:  # noqa: ANN401
     """Produce, waiting for room in the library's queue."""
     while True:
         try:
-            producer.produce(topic, body, on_delivery=told)
+            producer.produce(topic, body, on_delivery=on_delivery)
         except BufferError:
             producer.poll(0.01)
         else:
@@ -91,8 +91,8 @@ def _produce(given: argparse.Namespace, confluent: Any) -> Figures:  # noqa: ANN
     with Measuring(figures, lambda: sent.done, given.server_pid):
         for number in turns(given):
             timed = given.how == "sync" or number % SAMPLE == 0
-            told = sent.timed() if timed else sent.plain
-            _hand_over(producer, topic, body, told)
+            on_delivery = sent.timed() if timed else sent.plain
+            _hand_over(producer, topic, body, on_delivery)
             if given.how == "sync":
                 producer.flush()
             elif timed:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _GROUP = "pyrmq-bench"
 _PACE = 0.005
-"""Seconds between two looks at the clock under a rate."""
+"""Seconds between two checks of the clock under a rate."""
 _POLL = 4096
 _FILL = 10_000
 
@@ -79,7 +79,7 @@ def turns(given: argparse.Namespace) -> Iterator[int]:
 
 @dataclass
 class _Sending:
-    """What the four ways of sending have in common."""
+    """Common part of the four ways of sending."""
 
     given: argparse.Namespace
     producer: Producer
@@ -207,7 +207,7 @@ def _fill(
 def _roundtrip(given: argparse.Namespace, cluster: Measured) -> Figures:
     figures = Figures(client="pyrmq", how="send + poll", size=given.size)
     if given.threads > 1:
-        raise ConfigError("`--threads` is for `produce`: a round trip has one message on its way")
+        raise ConfigError("`--threads` is for `produce`: a round trip has one message at a time")
     body = body_of(given.size)
     with (
         Producer(name_server=cluster.name_server, group=_GROUP) as producer,
@@ -216,7 +216,7 @@ def _roundtrip(given: argparse.Namespace, cluster: Measured) -> Figures:
         ) as consumer,
     ):
         consumer.assign(consumer.queues(given.topic))
-        # One there and back before the clock starts: routes, connections, waiting pulls.
+        # One round trip before the clock starts: routes, connections, waiting pulls.
         _there_and_back(producer, consumer, given.topic, body)
         return trips(
             figures,

@@ -17,7 +17,7 @@ _SHARES = (0.0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 1.0)
 
 
 def write(measured: Sequence[Figures], path: str, matplotlib: Any) -> None:  # noqa: ANN401
-    """Draw the figures into a file; the end of its name says the format."""
+    """Draw the figures into a file; its suffix chooses the format."""
     matplotlib.use("agg")
     plots: Any = import_module("matplotlib.pyplot")
     figure, (left, right) = plots.subplots(1, 2, figsize=(11, 4.2), layout="constrained")

@@ -20,7 +20,7 @@ _STOP_SECONDS = 30
 
 @dataclass(frozen=True)
 class Measured:
-    """A cluster: the address of its name server, and its process if that is known."""
+    """A cluster: the address of its name server, and its process if known."""
 
     name_server: str
     pid: int | None
@@ -31,7 +31,7 @@ def of(name_server: str | None, pid: int | None) -> Iterator[Measured]:
     """Return the cluster that was named, or start `pyrmq server` on free ports.
 
     Raises:
-        ServerError: the server of its own did not start; its log went to standard error.
+        ServerError: the started server failed; its log went to standard error.
     """
     if name_server is not None:
         yield Measured(name_server, pid)
@@ -53,7 +53,9 @@ def of(name_server: str | None, pid: int | None) -> Iterator[Measured]:
             try:
                 line = process.stdout.readline() if process.stdout else ""
                 if not line:
-                    raise ServerError("the server did not start: see above, or name one by -n")
+                    raise ServerError(
+                        "the server did not start: see above, or name a running one with -n"
+                    )
                 yield Measured(json.loads(line)["name_server"], process.pid)
             finally:
                 process.terminate()

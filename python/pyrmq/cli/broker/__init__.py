@@ -1,1 +1,1 @@
-"""`pyrmq broker status | config | drain`: verbs on brokers that run."""
+"""`pyrmq broker status | config | drain`: commands for running brokers."""

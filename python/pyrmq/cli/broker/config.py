@@ -33,7 +33,7 @@ def run(words: list[str]) -> int:
 
 
 def masters(admin: Admin, broker: str | None) -> dict[str, str]:
-    """The address of each master's broker name; of one broker, where it is given.
+    """Return the address of each master by its broker name, or of one broker.
 
     Raises:
         ConfigError: no master has this name.
@@ -53,7 +53,7 @@ def masters(admin: Admin, broker: str | None) -> dict[str, str]:
         return known
     if broker not in known:
         raise ConfigError(
-            f"no master named `{broker}` is registered; there are: {', '.join(sorted(known))}"
+            f"no master named `{broker}` is registered; registered are: {', '.join(sorted(known))}"
         )
     return {broker: known[broker]}
 
@@ -108,7 +108,7 @@ def _set(admin: Admin, client: Client, given: argparse.Namespace, changes: dict[
     for broker, address in masters(admin, given.broker).items():
         try:
             before = options_of(client, address)
-            # A broker ignores keys that it does not know, so a misspelt one would be lost.
+            # A broker ignores keys that it does not know, so a typo would go unnoticed.
             unknown = [key for key in changes if key not in before]
             if unknown:
                 raise ConfigError(_unknown(unknown[0], broker, before))
@@ -152,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     get.add_argument("keys", nargs="*", metavar="KEY", help="only these (default: all)")
     change_ = verbs.add_parser(
         "set",
-        help="change options; a broker with -c also writes them into its file",
+        help="change options; a broker started with -c also writes them to its file",
         allow_abbrev=False,
     )
     change_.add_argument("changes", nargs="+", metavar="KEY=VALUE", help="the new values")

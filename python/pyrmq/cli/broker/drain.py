@@ -1,8 +1,8 @@
 """`pyrmq broker drain`: take a broker out of service without losing or delaying messages.
 
 It stops new messages (`brokerPermission=4`), waits until the consumer groups have read what the
-broker has, and says what stays. Exit status 0: nothing stays, the broker may be stopped. 1: time
-is up, or something stays; the output names it.
+broker has, and reports what is left. Exit status 0: nothing is left, the broker may be stopped.
+1: the time is up, or something is left; the output names it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HELD = {
 
 
 class Staying(NamedTuple):
-    """What a broker still has that somebody waits for."""
+    """Messages of one group or kind that remain on a broker."""
 
     kind: str
     name: str
@@ -82,7 +82,7 @@ def _wait(client: Client, address: str, given: argparse.Namespace) -> int:
     if waiting:
         _say(given, f"after {given.timeout:g} s the groups have not read everything")
     elif not left:
-        _say(given, f"nothing stays: {given.broker} may be stopped")
+        _say(given, f"nothing is left: {given.broker} may be stopped")
     else:
         _say(given, "these stay on the disk and are read or delivered after the next start")
     return 1 if left else 0
@@ -94,7 +94,7 @@ def _say(given: argparse.Namespace, text: str) -> None:
 
 
 def staying(client: Client, address: str, groups: set[str] | None) -> list[Staying]:
-    """What a broker still has: messages that groups have not read, and those that it holds itself.
+    """Return what a broker still has: messages that groups have not read, and those kept for later.
 
     Args:
         client: the connections.
@@ -108,7 +108,7 @@ def staying(client: Client, address: str, groups: set[str] | None) -> list[Stayi
         >>> staying(client, "127.0.0.1:10911", None)  # doctest: +SKIP
         [Staying(kind='consumer group', name='kitchen', messages=3, waited_for=True)]
     """
-    # First: what the broker delivers meanwhile is seen as a group's lag below.
+    # First, since what the broker delivers meanwhile then counts as a group's lag below.
     found = _held(client, address)
     fields = {"isOrder": "false"}
     answer = client.ask(address, RequestCode.GET_BROKER_CONSUME_STATS, fields, timeout=_TIMEOUT)
@@ -118,7 +118,7 @@ def staying(client: Client, address: str, groups: set[str] | None) -> list[Stayi
             subscribed = _subscribed(client, address, group)
             lags = _lags(stats)
             for topic in (subscribed or set()) - lags.keys():
-                # It has committed nothing of this topic yet, so the list above leaves it out.
+                # The list above leaves out a group that has committed nothing of this topic yet.
                 lags |= _of_topic(client, address, group, topic)
             lag = sum(lags.values())
             if lag:
@@ -152,7 +152,7 @@ def _body(answer: Command) -> dict[str, Any]:
 
 
 def _subscribed(client: Client, address: str, group: str) -> set[str] | None:
-    """The topics that the broker keeps the offsets of; None for a group without members."""
+    """The topics whose offsets the broker keeps; None for a group without members."""
     fields = {"consumerGroup": group}
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     answer = client.request(address, code, fields, timeout=_TIMEOUT)
@@ -184,8 +184,8 @@ def _held(client: Client, address: str) -> list[Staying]:
 def _parser() -> argparse.ArgumentParser:
     made = parser(
         "broker drain",
-        "Let a broker take no new messages, and wait until its consumer groups have read what it "
-        "has. Exit status 0: nothing stays. 1: something does, or time is up.",
+        "Stop new messages to a broker, and wait until its consumer groups have read what it "
+        "has. Exit status 0: nothing is left. 1: something is, or the time is up.",
     )
     add_name_server(made)
     made.add_argument("--broker", metavar="NAME", required=True, help="the broker to drain")
@@ -194,14 +194,12 @@ def _parser() -> argparse.ArgumentParser:
         type=seconds,
         default=300.0,
         metavar="SECONDS",
-        help="longest wait for the groups (default: 300)",
+        help="maximum wait for the groups (default: 300)",
     )
     made.add_argument(
         "--groups",
         metavar="GROUP,GROUP",
         help="wait for these groups (default: those with connected members)",
     )
-    made.add_argument(
-        "--back", action="store_true", help="the other way: let it take messages again"
-    )
+    made.add_argument("--back", action="store_true", help="put the broker back into service")
     return made

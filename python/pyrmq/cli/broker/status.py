@@ -1,7 +1,7 @@
 """`pyrmq broker status`: health, traffic and resources of all brokers of a cluster.
 
 The rates are the difference of two samples. Exit status 0: every broker answered and takes
-messages. Otherwise 1, so the command serves as a probe.
+messages. Otherwise 1, so the command can serve as a probe.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(words: list[str]) -> int:
                 for number, address in broker.addresses.items()
                 if given.broker in {None, broker.name}
             ]
-            # Side by side: one that is silent must not delay what the others say.
+            # Concurrently: a silent broker must not delay the others' reports.
             with ThreadPoolExecutor(max(1, len(members))) as threads:
                 reports = threads.map(lambda member: _look(client, *member), members)
                 return monotonic(), {report["address"]: report for report in reports}
@@ -59,7 +59,7 @@ def run(words: list[str]) -> int:
             try:
                 after = look()
             except RmqError as error:
-                # A name server that is restarted is back soon.
+                # A restarted name server is back within seconds.
                 if not given.watch:
                     raise
                 print(f"error: {error}", file=sys.stderr, flush=True)
@@ -107,11 +107,11 @@ def _look(client: Any, name: str, number: int, address: str) -> Report:  # noqa:
         "descriptors": status["descriptors"],
         "store": store,
     }
-    why = store["read_only"] or ("a call to the disk failed" if store["has_failed"] else None)
+    why = store["read_only"] or ("a disk operation failed" if store["has_failed"] else None)
     if why is None and status["registered"] == 0:
         why = "no name server knows it"
     found["ready"] = found["ready"] and why is None and status["status"] == "running"
-    # It serves all the same.
+    # It serves nevertheless.
     why = why or store.get("damage") or out_of_date(status)
     return found if why is None else {**found, "error": why}
 
@@ -127,7 +127,7 @@ def out_of_date(status: Report) -> str | None:
     """Say that the list of revoked certificates is out of date; None if it is not."""
     if not status.get("revoked_certificates", {}).get("out_of_date"):
         return None
-    return "its list of revoked certificates is out of date: what was revoked since is trusted"
+    return "its list of revoked certificates is out of date: later revocations do not count"
 
 
 def _with_rates(before: Report, after: Report, passed: float) -> Report:
@@ -206,6 +206,6 @@ def _details(report: Report) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     made = parser("broker status", "Show the health and traffic of the brokers of a cluster.")
     add_name_server(made)
-    made.add_argument("--broker", metavar="NAME", help="only the broker of this name")
+    made.add_argument("--broker", metavar="NAME", help="only the broker with this name")
     add_watch(made)
     return made

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyrmq.doctor.facts import Asked, BrokerFacts, NameServerFacts
 
 _LOG_BYTES = 2 << 20
-_MOST_FILES = 100_000
+_MAX_FILES = 100_000
 _PACKAGES = (
     *("pyrmq-rocketmq", "pyarrow", "pyspark", "pandas", "opentelemetry-api"),
     *("prometheus-client", "starlette", "uvicorn"),
@@ -65,7 +65,7 @@ def _write(target: Path, root: str, files: Mapping[str, str], scrubber: Scrubber
 
     part = target.with_name(f".{target.name}.part")
     try:
-        # Only its owner may read it: names of topics and addresses are nobody else's business.
+        # Only its owner may read it: names of topics and addresses are private.
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with (
             os.fdopen(descriptor, "wb") as file,
@@ -82,7 +82,7 @@ def _write(target: Path, root: str, files: Mapping[str, str], scrubber: Scrubber
 
 
 def _clean(name: str, text: str, scrubber: Scrubber) -> str:
-    """A file of the archive without secrets. Those in folders are files of users."""
+    """A file of the archive without secrets. Those in folders came from the user."""
     if name.startswith("config/"):
         return text
     if name.startswith("logs/"):
@@ -95,7 +95,7 @@ def _json(tree: object) -> str:
 
 
 def _known_secrets() -> list[str]:
-    """The secrets that this process can know: of its environment and its credentials file."""
+    """The secrets that this process knows: from its environment and its credentials file."""
     found = [value for name, value in os.environ.items() if is_secret(name)]
     path = os.environ.get("PYRMQ_CREDENTIALS")
     if path:
@@ -222,9 +222,9 @@ def _tables(brokers: Iterable[BrokerFacts], asked: Asked) -> dict[str, object]:
 
 
 def _store(root: Path) -> dict[str, object]:
-    """Names, sizes and times of a store's files: nothing of what is in them."""
+    """Names, sizes and times of a store's files, without their content."""
     if not root.is_dir():
-        raise ConfigError(f"{root} is no directory")
+        raise ConfigError(f"{root} is not a directory")
     files: list[list[str | int]] = []
     for place, _, names in os.walk(root):
         for name in sorted(names):
@@ -233,7 +233,7 @@ def _store(root: Path) -> dict[str, object]:
                 status = path.stat()
             except FileNotFoundError:
                 continue
-            if len(files) < _MOST_FILES:
+            if len(files) < _MAX_FILES:
                 on_disk = status.st_blocks * 512
                 relative = str(path.relative_to(root))
                 files.append([relative, status.st_size, on_disk, round(status.st_mtime)])
@@ -249,18 +249,18 @@ def _store(root: Path) -> dict[str, object]:
 
 def _tail(path: Path) -> str:
     if not path.is_file():
-        raise ConfigError(f"`{path}` is no file")
+        raise ConfigError(f"`{path}` is not a file")
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _LOG_BYTES))
         data = file.read()
-    # The first line may be cut.
+    # The first line may be incomplete.
     text = data.decode("utf-8", "replace")
     return text if size <= _LOG_BYTES else text.partition("\n")[2]
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = parser("debug", "Gather what a bug report needs.")
+    made = parser("debug", "Collect what a bug report needs.")
     verbs = made.add_subparsers(required=True, metavar="bundle")
     bundle = verbs.add_parser(
         "bundle",
@@ -271,14 +271,18 @@ def _parser() -> argparse.ArgumentParser:
     add_name_server(bundle)
     bundle.add_argument("--store", metavar="DIR", help="list the files of this store directory")
     bundle.add_argument(
-        "--log", action="append", default=[], metavar="FILE", help="the end of a log; repeatable"
+        "--log",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="include the end of this log; repeatable",
     )
     bundle.add_argument(
         "--config",
         action="append",
         default=[],
         metavar="FILE",
-        help="a file of options, TOML, JSON or properties; repeatable",
+        help="include this options file, TOML, JSON or properties; repeatable",
     )
     bundle.add_argument(
         "--timeout",

@@ -1,7 +1,7 @@
 """Texts and trees for a bug report, without secrets.
 
-A tree is cleaned by its keys. A text has no keys that could be trusted: whatever follows the name
-of a secret is hidden to the end of its line. That hides too much rather than too little.
+A tree is cleaned by its keys. A text has no reliable keys: whatever follows the name of a secret is
+hidden up to the end of its line. That hides too much rather than too little.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Scrubber:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        # The longest first: one may be a part of another.
+        # Longest first: one may be part of another.
         self._secrets = sorted({text for text in secrets if len(text) > 3}, key=len, reverse=True)
 
     def text(self, text: str) -> str:
@@ -77,14 +77,14 @@ class Scrubber:
         """A file of options without secrets and comments: TOML, JSON, YAML or Java properties.
 
         Raises:
-            ConfigError: It is no file, or too large for one of options.
+            ConfigError: It is not a file, or too large for an options file.
 
         Example:
             >>> Scrubber([]).config(Path("broker.conf"))  # doctest: +SKIP
             'listenPort=10911...'
         """
         if not path.is_file():
-            raise ConfigError(f"`{path}` is no file")
+            raise ConfigError(f"`{path}` is not a file")
         with path.open("rb") as file:
             data = file.read(_CONFIG_BYTES + 1)
         if len(data) > _CONFIG_BYTES:

@@ -33,27 +33,37 @@ def run(_verb: str, words: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = parser("log", "Look into a store directory, ours or a Java broker's.")
+    made = parser(
+        "log", "Inspect, verify, export or repair a store directory, ours or a Java broker's."
+    )
     verbs = made.add_subparsers(dest="what", required=True, metavar="COMMAND")
     shared = {
-        "inspect": "files, ranges, times, topics, gaps",
-        "verify": "check every record and queue entry; exit status 1 where one is wrong",
-        "export": "messages as JSON lines, or as an Arrow file",
-        "repair": "what can be done about damage, and its price; nothing without --choice",
+        "inspect": "show files, ranges, times, topics and gaps",
+        "verify": "check every record and queue entry; exit status 1 if one is wrong",
+        "export": "write messages as JSON lines or an Arrow file",
+        "repair": "show ways to repair damage and what each loses; change nothing without --choice",
     }
     for verb, text in shared.items():
         one = verbs.add_parser(verb, help=text, description=text, allow_abbrev=False)
         one.add_argument("directory", help="the broker's storePathRootDir")
         one.add_argument(
-            "--commit-log", metavar="DIR", help="the log's, where storePathCommitLog is elsewhere"
+            "--commit-log",
+            metavar="DIR",
+            help="the commit log's directory, if storePathCommitLog is set",
         )
         if verb != "export":
-            one.add_argument("--json", action="store_true", help="one JSON object a line")
+            one.add_argument("--json", action="store_true", help="one JSON object per line")
         if verb == "inspect":
-            one.add_argument("--topics", action="store_true", help="by topic, not by file")
+            one.add_argument(
+                "--topics", action="store_true", help="group by topic instead of by file"
+            )
         if verb == "verify":
             one.add_argument(
-                "--most", type=int, default=100, metavar="N", help="problems shown (default: 100)"
+                "--most",
+                type=int,
+                default=100,
+                metavar="N",
+                help="maximum problems to show (default: 100)",
             )
         if verb == "export":
             _add_export(one)
@@ -68,8 +78,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_export(to: argparse.ArgumentParser) -> None:
-    to.add_argument("--topic", help="only of this topic")
-    to.add_argument("--key", help="only with this key")
+    to.add_argument("--topic", help="only messages of this topic")
+    to.add_argument("--key", help="only messages with this key")
     to.add_argument(
         "--from",
         dest="since",
@@ -79,5 +89,7 @@ def _add_export(to: argparse.ArgumentParser) -> None:
     to.add_argument("--to", dest="until", metavar="TIME", help="stored before")
     to.add_argument("--count", type=int, metavar="N", help="end after N messages")
     to.add_argument(
-        "--arrow", metavar="FILE", help="into an Arrow IPC file (needs pyarrow), not JSON lines"
+        "--arrow",
+        metavar="FILE",
+        help="write an Arrow IPC file (needs pyarrow) instead of JSON lines",
     )

@@ -18,7 +18,7 @@ _MARKS = struct.Struct(">8sqqqqI")
 _MARKS_AT = 64
 _MAGIC = b"PYRMQ-C1"
 _SLACK_MS = 3000
-"""Apache's: the times of log and queues are written at different moments."""
+"""Apache's tolerance: the times of log and queues are written at different moments."""
 
 
 class Covered:
@@ -36,7 +36,7 @@ class Covered:
         self._end, self._before_ms = _read(directory.root / "checkpoint")
 
     def has(self, row: Row) -> bool:
-        """Whether a record's entry must be there."""
+        """Whether the queue entry of a record must exist."""
         if self._is_all:
             return True
         if self._end is not None:
@@ -45,7 +45,7 @@ class Covered:
 
 
 def _read(checkpoint: Path) -> tuple[int | None, int]:
-    """The position up to which queues are durable, if the file says it, and the time."""
+    """The position up to which queues are durable, if the file has it, and the time."""
     try:
         data = checkpoint.read_bytes()
     except OSError:
@@ -57,6 +57,6 @@ def _read(checkpoint: Path) -> tuple[int | None, int]:
         return None, before_ms
     magic, _, _, _, end, crc = _MARKS.unpack_from(data, _MARKS_AT)
     sealed = data[:_TIMES_END] + data[_MARKS_AT : _MARKS_AT + _MARKS.size - 4]
-    # A Java broker changes the times only.
+    # A Java broker changes only the times.
     is_ours = magic == _MAGIC and zlib.crc32(sealed) == crc
     return (end if is_ours else None), before_ms

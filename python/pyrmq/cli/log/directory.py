@@ -28,13 +28,13 @@ _PIECE = 4096 * _UNIT.size
 _CHECKPOINT = struct.Struct(">qqq")
 _FILLER = 0x7FFFFFFF
 _EXTENDED = struct.Struct(">hq")
-_LEAST_CODE = -(2**31)
-"""Codes below this are places among the extended entries."""
+_MIN_CODE = -(2**31)
+"""Codes below this are addresses of extended entries."""
 _DELETION = struct.Struct(">qI")
 _FLOCK = struct.Struct("hhqqi")
 """Linux's `struct flock`: type, whence, start, length, process."""
 _LOCKED = 2
-"""Bytes of the lock file that a broker locks: the first as Apache does, one more of its own."""
+"""Bytes of the lock file that a broker locks: the first as Apache does, and another one."""
 _OPEN = 256
 """Queue files that stay open."""
 
@@ -53,8 +53,8 @@ class Segment:
 
     Attributes:
         base: position of its first byte.
-        path: where it lies.
-        size: its bytes.
+        path: its path.
+        size: its size in bytes.
     """
 
     base: int
@@ -67,7 +67,7 @@ class Segment:
         return self.base + self.size
 
     def is_used(self) -> bool:
-        """Whether it begins with anything but zeros. False if retention has deleted it."""
+        """Whether it begins with anything but zeros; False if retention has deleted it."""
         try:
             with self.path.open("rb") as file:
                 return any(file.read(_UNIT.size))
@@ -80,7 +80,7 @@ class StoreDirectory:
 
     Args:
         root: its directory (`storePathRootDir`).
-        commit_log: directory of the log, where it lies elsewhere (`storePathCommitLog`).
+        commit_log: directory of the log, if it is elsewhere (`storePathCommitLog`).
 
     Raises:
         ConfigError: there is no commit log.
@@ -91,15 +91,15 @@ class StoreDirectory:
         self.commit_log = Path(commit_log) if commit_log else self.root / "commitlog"
         if not self.commit_log.is_dir():
             raise ConfigError(
-                f"{self.root} is no store: there is no directory {self.commit_log}; "
-                "name the broker's storePathRootDir, or its storePathCommitLog by --commit-log"
+                f"{self.root} is not a store: there is no directory {self.commit_log}; "
+                "name the broker's storePathRootDir, or its storePathCommitLog with --commit-log"
             )
 
     def segments(self) -> list[Segment]:
         """The files of the log, in order.
 
         Raises:
-            ConfigError: something else is in the place of one.
+            ConfigError: something else has the name of one.
         """
         while True:
             try:
@@ -140,7 +140,7 @@ class StoreDirectory:
         except OSError:
             return False
         try:
-            # This asks for the lock's owner, which needs no write permission.
+            # Requests the lock's owner, which needs no write permission.
             wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, _LOCKED, 0)
             held = _FLOCK.unpack(fcntl.fcntl(lock, fcntl.F_GETLK, wanted))
         finally:
@@ -172,7 +172,7 @@ class StoreDirectory:
         return _CHECKPOINT.unpack(head) if len(head) == _CHECKPOINT.size else None
 
     def deleted(self) -> dict[str, int]:
-        """Deleted topics: their records before a position need no entry."""
+        """Deleted topics, each with the position before which its records need no entry."""
         try:
             data = (self.root / "deletedTopics").read_bytes()
         except OSError:
@@ -226,7 +226,7 @@ class Units:
 
     def _with_code(self, topic: str, queue_id: int, unit: Unit) -> Unit:
         """The entry with its tag code, which may be only in an extended entry."""
-        if unit.tags_code >= _LEAST_CODE:
+        if unit.tags_code >= _MIN_CODE:
             return unit
         where = unit.tags_code + 2**63
         for base, path in reversed(self._of(topic, queue_id, self._extended)):
@@ -265,7 +265,7 @@ class Units:
                             count += 1
                             total += size
         except FileNotFoundError:
-            # Retention or the deletion of the topic was faster.
+            # Deleted meanwhile, by retention or with its topic.
             self.look_again()
         return count, total
 
@@ -285,7 +285,7 @@ class Units:
         return self._open[path]
 
     def __enter__(self) -> Self:
-        """Start without open files."""
+        """Create a cache without open files."""
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -54,7 +54,7 @@ def moment(option: str, text: str | None) -> int | None:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
-            f"`{option}` is {text!r}: it must be a time as 2026-01-31T12:00, or ms since 1970"
+            f"`{option}` is {text!r}: it must be a time such as 2026-01-31T12:00, or ms since 1970"
         ) from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
@@ -62,7 +62,7 @@ def moment(option: str, text: str | None) -> int | None:
 def _messages(
     directory: StoreDirectory, given: argparse.Namespace
 ) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """What is asked for of each message, and its body."""
+    """The requested fields of each message, and its body."""
     deleted = directory.deleted()
     since, until = moment("--from", given.since), moment("--to", given.until)
     left = given.count

@@ -1,4 +1,4 @@
-"""Copies of files: durable, with their holes, and without a trace where they fail."""
+"""Copies files durably and with their holes; a failed copy leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _PIECE = 8 * 1024 * 1024
 _SYNC_THREADS = 8
-"""Fsyncs at once: a file system does many of them in one write of its journal."""
+"""Concurrent fsyncs: a file system serves many of them by one write of its journal."""
 
 
 def copy(
@@ -38,14 +38,14 @@ def copy(
 
     Raises:
         OSError: It cannot be read or written.
-        ConfigError: It is no file.
+        ConfigError: The source is not a file.
     """
     # Opening a pipe would wait for its writer.
     read = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
     try:
         data = os.fstat(read)
         if not stat.S_ISREG(data.st_mode):
-            raise ConfigError(f"{source} is no regular file: move it away")
+            raise ConfigError(f"{source} is not a regular file: move it away")
         length = data.st_size
         write = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
@@ -80,10 +80,10 @@ def _copy_data(read: int, write: int, end: int, seen: Callable[[int], object]) -
 
 
 def own(path: Path) -> None:
-    """Give a file with several names a copy of its own, so that a change reaches no other name.
+    """Give a file with several names a copy of its own, so that a change affects no other name.
 
     Raises:
-        OSError: It cannot be copied; it is as it was.
+        OSError: It cannot be copied; it is unchanged.
     """
     if path.stat().st_nlink < 2:
         return

@@ -1,4 +1,4 @@
-"""Tells a record that lost a sector from one whose sender put zero bytes into its properties.
+"""Distinguishes records that lost a sector from those whose sender put zero bytes in a property.
 
 A start after a crash does the same: see "Zero bytes in properties" in docs/store.md.
 """
@@ -17,7 +17,7 @@ _SEALED = 24
 """Bytes of a note that its checksum covers."""
 _MAGIC = b"PYRMQ-N1"
 _LINE = "nul records from "
-"""What stands in `abort` before the position from which on all such records are noted."""
+"""Precedes, in `abort`, the position from which all such records are noted."""
 
 
 class NulRecords:
@@ -40,7 +40,7 @@ class NulRecords:
             return False
         note = (position, len(record), zlib.crc32(record))
         if note not in self._known:
-            # A running broker may have written it since.
+            # A running broker may have written the note since.
             self._read()
         return note not in self._known
 

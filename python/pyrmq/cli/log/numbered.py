@@ -17,8 +17,8 @@ def numbered(directory: Path) -> list[tuple[int, Path]]:
     """The files that are named by the position of their first byte, in order.
 
     Raises:
-        ConfigError: Something else has such a name. Were it passed over, what its file had would
-            seem deleted; a pipe would be waited for.
+        ConfigError: Something that is not a file has such a name. Skipping it would make its data
+            seem deleted; opening a pipe would wait.
     """
     found = []
     try:
@@ -37,10 +37,10 @@ def numbered(directory: Path) -> list[tuple[int, Path]]:
 
 
 def _refuse_other(entry: os.DirEntry[str]) -> None:
-    """Refuse what is no file, unless it was deleted meanwhile."""
+    """Refuse anything but a file, unless it was deleted meanwhile."""
     if not os.path.lexists(entry.path):
         return
-    what = "a directory" if entry.is_dir() else "no regular file"
+    what = "a directory" if entry.is_dir() else "not a regular file"
     raise ConfigError(
         f"{entry.path} is {what}, where a file of the store should be: move it away; if the file "
         "is elsewhere, put it back"

@@ -13,7 +13,7 @@ class Progress:
     """Counts bytes, and shows their number, total and rate on standard error.
 
     Args:
-        total: bytes in all.
+        total: number of all bytes.
     """
 
     def __init__(self, total: int) -> None:

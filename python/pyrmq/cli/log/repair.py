@@ -1,4 +1,4 @@
-"""`pyrmq log repair`: shows the ways to repair a damaged log and what each loses, and does one.
+"""`pyrmq log repair`: shows the ways to repair a damaged log and what each loses, and applies one.
 
 Everything that is removed from the log is kept in a directory `repair-<time>` of the store.
 """
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
     from pyrmq.cli.log.directory import Segment, StoreDirectory
     from pyrmq.cli.log.walk import Row
 
-_HEADERS = ("choice", "at", "what is done", "good records lost", "bytes lost")
+_HEADERS = ("choice", "at", "action", "good records lost", "bytes lost")
 _BLANK = struct.Struct(">iI")
 _BLANK_MAGIC = 0xCBD43194
 _PIECE = 4 * 1024 * 1024
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-"""Names the system's boot, as `abort` does."""
+"""Identifies the system's boot, as `abort` does."""
 
 
 def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
-    """Show the choices, or make one.
+    """Show the choices, or apply one.
 
     Raises:
         ConfigError: a broker runs on the store.
     """
     if given.choice is None:
         return _show(directory, as_json=given.json)
-    # Held to the end: otherwise a supervisor could start a broker that writes at the same time.
+    # Locked to the end: a supervisor could start a broker that writes at the same time.
     with directory.locked():
         segments = directory.segments()
         damage, _, _ = _first_damage(directory, segments)
         if damage is None:
             return _sound()
         kept = _make(directory, segments, damage, given.choice)
-    print(f"done; what was taken out lies in {kept}; the next start recovers queues and index")
+    print(f"done; removed bytes are kept in {kept}; the next start recovers queues and index")
     return 0
 
 
@@ -66,7 +66,7 @@ def _show(directory: StoreDirectory, *, as_json: bool) -> int:
     print_rows(_HEADERS, rows, as_json=as_json)
     if not as_json:
         print(f"{damage.segment.path}: {damage.reason} at {damage.position}")
-        print("nothing was changed; --choice cut or --choice skip does it, and keeps a copy")
+        print("nothing was changed; --choice cut or --choice skip repairs the log and keeps a copy")
     return 1
 
 
@@ -112,7 +112,7 @@ def _make(directory: StoreDirectory, segments: list[Segment], damage: Damage, ch
     segment = damage.segment
     _keep(segment, damage.position, kept / f"{segment.path.name}.from-{damage.position}")
     if choice == "cut":
-        # The last file first: then a crash in between leaves a log without a gap.
+        # The last file first: a crash in between then leaves a log without a gap.
         for later in reversed([one for one in segments if one.base > segment.base]):
             later.path.rename(kept / later.path.name)
     # A snapshot may share it.
@@ -128,11 +128,11 @@ def _make(directory: StoreDirectory, segments: list[Segment], damage: Damage, ch
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    # As after a crash: the broker checks the whole log, and makes queues, index and offsets fit it.
+    # As after a crash, the broker checks the whole log and repairs queues, index and offsets.
     abort = directory.root / "abort"
     abort.write_text(str(os.getpid()))
     sync(abort)
-    # Neither of these fits the log any more: both are built again from it.
+    # Neither of these matches the log any more: both are rebuilt from it.
     for name in ("checkpoint", "queueEnds"):
         (directory.root / name).unlink(missing_ok=True)
     for changed in (kept, directory.commit_log, directory.root):
@@ -141,9 +141,9 @@ def _make(directory: StoreDirectory, segments: list[Segment], damage: Damage, ch
 
 
 def _mark_unclean(root: Path) -> None:
-    """Let the store look as after a kill before anything changes.
+    """Make the store look as after a kill before anything changes.
 
-    A start after a repair that was killed in between then makes queues and offsets fit the log. A
+    A start after a repair that was killed then makes queues and offsets match the log. A
     kill explains no damage, so a start before the log was cut still changes nothing.
     """
     abort = root / "abort"

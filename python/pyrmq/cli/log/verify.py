@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 _HEADERS = ("kind", "position", "where", "what")
 _TRANSACTION = 0x0C
 _WITHOUT_ENTRY = (0x04, 0x0C)
-"""Prepared and rolled back messages stand in no queue."""
+"""Prepared and rolled back messages are in no queue."""
 _INNER_BATCH = 0x80
-"""Batches that are one record stand in queues of another kind."""
+"""Batches stored as one record are in queues of another kind."""
 _BY_TIME = (SCHEDULE_TOPIC, TIMER_TOPIC)
-"""Topics whose entries hold times in place of tag codes."""
+"""Topics whose entries contain times instead of tag codes."""
 _LATE = 100_000
-"""Missing entries that are looked for again at the end: a running broker writes them later."""
+"""Missing entries that are searched again at the end: a running broker writes them later."""
 _LATE_SECONDS = 10.0
 
 
@@ -44,7 +44,7 @@ class _Found:
     records: int = 0
     entries: Counter[tuple[str, int]] = field(default_factory=Counter)
 
-    def tell(self, kind: str, position: int, where: str, what: str) -> None:
+    def report(self, kind: str, position: int, where: str, what: str) -> None:
         self.problems += 1
         if len(self.rows) < self.most:
             self.rows.append((kind, position, where, what))
@@ -83,7 +83,7 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
         missing = set(_await(directory, units, late))
         for row in late:
             if row in missing:
-                found.tell("entry", row.position, _where(row), "no entry in the queue")
+                found.report("entry", row.position, _where(row), "no entry in the queue")
             elif units.at(row.topic, row.queue_id, row.queue_offset) is not None:
                 _check(found, units, row, None, is_gone=False)
         if not live and segments:
@@ -119,8 +119,8 @@ def _await(directory: StoreDirectory, units: Units, late: list[Row]) -> list[Row
 
 
 def _tell_damage(found: _Found, damage: Damage) -> None:
-    then = "nothing good behind it" if damage.until is None else f"good again at {damage.until}"
-    found.tell("damage", damage.position, damage.segment.path.name, f"{damage.reason}; {then}")
+    then = "nothing valid after it" if damage.until is None else f"valid again at {damage.until}"
+    found.report("damage", damage.position, damage.segment.path.name, f"{damage.reason}; {then}")
 
 
 def _check(
@@ -146,11 +146,11 @@ def _check(
         if late is not None and len(late) < _LATE:
             late.append(row)
         else:
-            found.tell("entry", row.position, where, "no entry in the queue")
+            found.report("entry", row.position, where, "no entry in the queue")
         return
     wrong = _wrong(unit, row)
     if wrong:
-        found.tell("entry", row.position, where, wrong)
+        found.report("entry", row.position, where, wrong)
         return
     found.entries[row.topic, row.queue_id] += 1
 
@@ -168,10 +168,10 @@ def _wrong(unit: Unit, row: Row) -> str | None:
 
 
 def _count(found: _Found, directory: StoreDirectory, units: Units, least: int) -> None:
-    """Entries that point into the log, but not at a record of their queue offset."""
+    """Entries that point into the log, but not to the record of their queue offset."""
     for topic, queue_id in directory.queues():
         there = units.count(topic, queue_id, least)
         good = found.entries[topic, queue_id]
         if there != good:
             what = f"{there} entries, {good} of them with their record"
-            found.tell("queue", least, f"{topic} {queue_id}", what)
+            found.report("queue", least, f"{topic} {queue_id}", what)

@@ -20,7 +20,7 @@ _MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
 _MAGIC_AT = 4
 _POSITION_AT = 28
 _HEAD = 36
-"""Bytes of a record up to its position, that included."""
+"""Bytes of a record up to and including its position."""
 _LOOKS = 5
 _LOOK_SECONDS = 0.05
 """How often, and how far apart, the log's last record is read again before it counts as damaged."""
@@ -42,11 +42,11 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Damage:
-    """A place where no record can be read.
+    """A position where no record can be read.
 
     Attributes:
         segment: its file.
-        position: where it begins.
+        position: where the damage begins.
         until: where the next good record begins; None if there is none.
         reason: what is wrong.
     """
@@ -67,12 +67,12 @@ def walk(
     nul_records: NulRecords | None = None,
     seen: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Piece]:
-    """Yield the records in pieces, and each damage in its place.
+    """Yield the records in pieces, with each damage in between.
 
     Args:
         segments: the log's files.
         check: whether bodies are compared with their checksums.
-        nul_records: notes that tell whether a record lost a sector; without them no record did.
+        nul_records: notes of records that lost a sector; None: none did.
         seen: called from time to time with the number of bytes that were read.
     """
     # A broker creates the next file before it needs it.
@@ -107,7 +107,7 @@ class _Walk:
         try:
             descriptor = os.open(self._segment.path, os.O_RDONLY)
         except FileNotFoundError:
-            # The retention of a running broker has deleted it.
+            # A running broker's retention has deleted it.
             return
         try:
             yield from self._pieces(descriptor)
@@ -146,7 +146,7 @@ class _Walk:
                     return
                 reason = f"a record of {wanted} bytes does not fit its file"
             elif why == "unused":
-                # Zeros end the log; with a further file, or records behind them, something is gone.
+                # Zeros end the log; if another file or records follow, something is missing.
                 until = self._resume(descriptor, at)
                 if until is None:
                     return

@@ -1,1 +1,1 @@
-"""`pyrmq send | tail | message | dlq`: messages, sent, shown and found again."""
+"""`pyrmq send | tail | message | dlq`: sends, shows and finds messages."""

@@ -1,4 +1,4 @@
-"""`pyrmq dlq list | resend`: the messages that a group gave up."""
+"""`pyrmq dlq list | resend`: the dead letters of a group."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _list(given: argparse.Namespace) -> int:
 def _resend(given: argparse.Namespace) -> int:
     count = 0
     total: list[int] = []
-    # Where each queue has come to: what was sent again before an error or Ctrl-C is known.
+    # Progress of each queue, so that an error or Ctrl-C can report what was sent again.
     reached: dict[tuple[str, int], int] = {}
     try:
         with Admin(name_server=given.name_server) as admin:
@@ -94,11 +94,11 @@ def _stopped(count: int, reached: dict[tuple[str, int], int]) -> str:
 def _letters(
     given: argparse.Namespace, total: list[int] | None = None
 ) -> Iterator[ReceivedMessage]:
-    """The dead letters that exist now and are asked for, oldest first in each queue.
+    """The requested dead letters among those that exist now, oldest first in each queue.
 
     Args:
         given: the arguments.
-        total: gets how many there are in each queue, asked for or not.
+        total: gets the number of all dead letters in each queue, requested or not.
     """
     since = 0 if given.since is None else round(moment(given.since).timestamp() * 1000)
     left = given.max
@@ -106,10 +106,10 @@ def _letters(
         try:
             admin.route(DLQ_PREFIX + given.group)
         except TopicNotFound:
-            # It is made with the first dead letter of a group.
+            # The first dead letter of a group creates the topic.
             admin.require_group(given.group)
             return
-    # A consumer's modules take a third of the time of a command that has nothing to list.
+    # Importing a consumer takes a third of the time of a command that has nothing to list.
     from pyrmq.consumer import PullConsumer
 
     with PullConsumer(name_server=given.name_server, group=GROUP, auto_commit=None) as consumer:
@@ -119,7 +119,7 @@ def _letters(
             total += [end - bounds.begins[queue] for queue, end in bounds.ends.items()]
         consumer.assign(bounds.begins)
         for message in messages(consumer, bounds.ends):
-            # Those that came after the command began would make `resend` endless.
+            # Including later ones would make `resend` endless.
             is_new = message.queue_offset >= _end_of(bounds, message)
             if is_new or message.store_timestamp < since:
                 continue
@@ -144,12 +144,12 @@ def _end_of(bounds: Bounds, message: ReceivedMessage) -> int:
 
 
 def _parser(verb: str) -> argparse.ArgumentParser:
-    made = parser(verb, "List the dead letters of a group, or give them to it again.")
+    made = parser(verb, "List the dead letters of a group, or send them to it again.")
     verbs = made.add_subparsers(required=True, metavar="list|resend")
-    listing = verbs.add_parser("list", help="what the group gave up", allow_abbrev=False)
+    listing = verbs.add_parser("list", help="list the dead letters", allow_abbrev=False)
     resend = verbs.add_parser(
         "resend",
-        help="give them to the group again, with all tries; they stay in the dead-letter topic",
+        help="send them to the group again, with all retries; they stay in the dead-letter topic",
         allow_abbrev=False,
     )
     for each, work in ((listing, _list), (resend, _resend)):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pyrmq.message import ReceivedMessage
 
-# Properties that a sender gives by other means, or that belong to one sending only.
+# Properties that a sender sets by other means, or that belong to one sending only.
 _SYSTEM = frozenset(
     {
         Property.KEYS,
@@ -46,12 +46,12 @@ _SYSTEM = frozenset(
 
 
 def body_text(message: ReceivedMessage) -> str:
-    """The body as text; bytes that are no UTF-8 are escaped."""
+    """The body as text; bytes that are not UTF-8 are escaped."""
     return bytes(message.body).decode("utf-8", "backslashreplace")
 
 
 def as_object(message: ReceivedMessage) -> dict[str, object]:
-    """The message for `--json`. A body that is no text stands in `body_base64` as well."""
+    """The message for `--json`. A body that is not text is also in `body_base64`."""
     tree: dict[str, object] = {
         "topic": message.topic,
         "broker": message.broker,
@@ -77,7 +77,7 @@ def of_object(line: bytes) -> tuple[bytes, dict[str, Any]]:
     """The body and the arguments for a producer, of a line that `pyrmq tail --json` printed.
 
     Raises:
-        ConfigError: the line is no such object, or a member has another type.
+        ConfigError: the line is not such an object, or a member has another type.
     """
     import binascii
     import json
@@ -91,26 +91,26 @@ def of_object(line: bytes) -> tuple[bytes, dict[str, Any]]:
     try:
         json.dumps(tree, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise ConfigError("it has half of a surrogate pair, which is no text") from error
+        raise ConfigError("it has half of a surrogate pair, which is not text") from error
     for name in ("body", "body_base64", "tags"):
         if not isinstance(tree.get(name), str | None):
-            raise ConfigError(f"`{name}` must be text, not {json.dumps(tree[name])[:60]}")
+            raise ConfigError(f"`{name}` must be a string, not {json.dumps(tree[name])[:60]}")
     keys = tree.get("keys") or []
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise ConfigError(f"`keys` must be a list of texts, not {json.dumps(keys)[:60]}")
+        raise ConfigError(f"`keys` must be a list of strings, not {json.dumps(keys)[:60]}")
     properties: Mapping[str, str] = tree.get("properties") or {}
     if not isinstance(properties, dict) or not all(
         isinstance(value, str) for value in properties.values()
     ):
         raise ConfigError(
-            f"`properties` must be an object of texts, not {json.dumps(properties)[:60]}"
+            f"`properties` must be an object of strings, not {json.dumps(properties)[:60]}"
         )
     body = (tree.get("body") or "").encode()
     if tree.get("body_base64") is not None:
         try:
             body = binascii.a2b_base64(tree["body_base64"], strict_mode=True)
         except ValueError as error:
-            raise ConfigError(f"`body_base64` is no base64: {error}") from error
+            raise ConfigError(f"`body_base64` is not base64: {error}") from error
     kept = {name: text for name, text in properties.items() if name not in _SYSTEM}
     return body, {
         "keys": keys or None,
@@ -122,14 +122,14 @@ def of_object(line: bytes) -> tuple[bytes, dict[str, Any]]:
 
 def _no_line(line: bytes) -> str:
     start = line[:60].decode("utf-8", "backslashreplace")
-    return f"`{start}` is no line of `pyrmq tail --json`: it must be an object with `body`"
+    return f"`{start}` is not a line of `pyrmq tail --json`: it must be an object with `body`"
 
 
 def by_template(template: str, message: ReceivedMessage) -> str:
-    """The message by a template such as `{queue}:{offset} {body}`.
+    """Format the message by a template such as `{queue}:{offset} {body}`.
 
     Raises:
-        ConfigError: the template names something else, or cannot be read.
+        ConfigError: the template names an unknown field, or cannot be read.
     """
     values = {
         "topic": message.topic,

@@ -103,7 +103,7 @@ def _batch_stopped(first: int, lines: list[bytes], sent: int, error: RmqError) -
 
 
 def _stopped(lines: str, sent: int, error: RmqError) -> RmqError:
-    """The error with its place in the input; what was wrong with a line stays a wrong input."""
+    """The error with its line numbers; an error in a line stays a `ConfigError`."""
     text = f"{lines} of standard input: {error}; sent {counted(sent, 'message')} of it"
     return ConfigError(text) if isinstance(error, ConfigError) else RmqError(text)
 
@@ -143,19 +143,23 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _parser(verb: str) -> argparse.ArgumentParser:
     made = parser(verb, "Send one message; with body `-`, one for each line of standard input.")
-    made.add_argument("topic", help="topic; the broker creates it if it may")
+    made.add_argument("topic", help="topic; the broker creates it if allowed")
     made.add_argument("body", help="text of the message, or - for standard input")
     add_name_server(made)
-    made.add_argument("-k", "--keys", action="append", help="a key to find it by; may be repeated")
+    made.add_argument(
+        "-k", "--keys", action="append", help="key to find the message by; repeatable"
+    )
     made.add_argument("-t", "--tags", metavar="TAG", help="tag that consumers filter by")
     made.add_argument(
-        "--property", action="append", default=[], metavar="KEY=VALUE", help="may be repeated"
+        "--property", action="append", default=[], metavar="KEY=VALUE", help="repeatable"
     )
-    made.add_argument("--sharding-key", metavar="KEY", help="the same key, the same queue")
+    made.add_argument(
+        "--sharding-key", metavar="KEY", help="messages with the same key go to the same queue"
+    )
     made.add_argument("--queue", type=int, metavar="NUMBER", help="queue to send to")
     made.add_argument(
         "--from-json",
         action="store_true",
-        help="standard input has what `pyrmq tail --json` prints: bodies, keys, tags, properties",
+        help="standard input is output of `pyrmq tail --json`: bodies, keys, tags, properties",
     )
     return made

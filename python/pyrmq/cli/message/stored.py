@@ -105,10 +105,12 @@ def print_object(message: ReceivedMessage) -> None:
 def _parser(verb: str) -> argparse.ArgumentParser:
     made = parser(verb, "Find stored messages.")
     verbs = made.add_subparsers(required=True, metavar="show|query|track|trace")
-    show = verbs.add_parser("show", help="all of one message", allow_abbrev=False)
-    query = verbs.add_parser("query", help="the messages that have a key", allow_abbrev=False)
-    track = verbs.add_parser("track", help="which groups have consumed one", allow_abbrev=False)
-    trace = verbs.add_parser("trace", help="the steps that clients traced", allow_abbrev=False)
+    show = verbs.add_parser("show", help="show one message in full", allow_abbrev=False)
+    query = verbs.add_parser("query", help="list the messages with a key", allow_abbrev=False)
+    track = verbs.add_parser(
+        "track", help="show which groups have consumed a message", allow_abbrev=False
+    )
+    trace = verbs.add_parser("trace", help="show the steps that clients traced", allow_abbrev=False)
     trace.add_argument("id", help="message id")
     trace.add_argument(
         "--trace-topic",
@@ -117,13 +119,17 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         help="where clients write traces (default: RMQ_SYS_TRACE_TOPIC)",
     )
     for each in (show, track):
-        each.add_argument("id", help="message id, or the id with the broker's address in it")
-        each.add_argument("--topic", help="topic; a message id needs it")
+        each.add_argument("id", help="message id, or the id that contains the broker's address")
+        each.add_argument("--topic", help="topic; required for a message id")
     query.add_argument("topic", help="topic")
     query.add_argument("key", help="key")
     query.add_argument("--since", metavar="TIME", help="only messages stored since: 10m, or a time")
     query.add_argument(
-        "--max", type=int, default=64, metavar="N", help="the most of each broker (default: 64)"
+        "--max",
+        type=int,
+        default=64,
+        metavar="N",
+        help="maximum number of messages per broker (default: 64)",
     )
     for each, work in ((show, _show), (query, _query), (track, _track), (trace, _trace)):
         add_name_server(each)

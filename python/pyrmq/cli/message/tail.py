@@ -1,4 +1,4 @@
-"""`pyrmq tail`: the messages of a topic, from any place on, as they come."""
+"""`pyrmq tail`: prints the messages of a topic from any position on, as they arrive."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pyrmq.consumer import PullConsumer
     from pyrmq.message import QueueId, ReceivedMessage
 
-# Apache's group for tools: every broker has it, and nobody consumes with it.
+# Apache's group for tools: every broker has it, and no application consumes with it.
 GROUP = TOOLS_GROUP
 _LINES = 1000
 _LOOK_SECONDS = 0.2
 _SILENCE_SECONDS = 10.0
-"""A broker that is restarted is back by then, and its messages come."""
+"""A restarted broker is back by then, and its messages arrive."""
 
 
 def run(verb: str, words: list[str]) -> int:
@@ -34,7 +34,7 @@ def run(verb: str, words: list[str]) -> int:
     given = _parser(verb).parse_args(words)
     write = _writer(given)
     with Admin(name_server=given.name_server) as admin:
-        # Asked first: a consumer waits for a topic that is not there yet.
+        # First, since a consumer waits for a topic that does not exist.
         admin.route(given.topic)
         if given.group is not None:
             admin.require_group(given.group)
@@ -44,7 +44,7 @@ def run(verb: str, words: list[str]) -> int:
         name_server=given.name_server, group=given.group or GROUP, auto_commit=None
     ) as consumer:
         # Assigned, not shared with a group: this takes no messages from other consumers, and
-        # commits nothing.
+        # nothing is committed.
         bounds = Bounds.of(consumer, _chosen(consumer, given.topic, given.queue))
         consumer.assign(_starts(consumer, bounds, given), given.tags)
         until = bounds.ends if given.stop else None
@@ -65,7 +65,7 @@ class Bounds:
 
     @classmethod
     def of(cls, consumer: PullConsumer, queues: Iterable[QueueId]) -> Bounds:
-        """Ask for the ranges of queues."""
+        """Request the ranges of queues."""
         found = {queue: consumer.bounds(queue) for queue in queues}
         return cls(
             {queue: begin for queue, (begin, _) in found.items()},
@@ -74,14 +74,14 @@ class Bounds:
 
 
 def messages(consumer: PullConsumer, ends: dict[QueueId, int] | None) -> Iterable[ReceivedMessage]:
-    """The messages of the consumer's queues, up to these offsets or for ever.
+    """The messages of the consumer's queues, up to these offsets or without end.
 
     Raises:
-        ConnectionLost: nothing has come for some time from queues that are not at their end.
+        ConnectionLost: queues that are not at their end delivered nothing for some time.
     """
     last = monotonic()
     while ends is None or (left := _unread(consumer, ends)):
-        # Output that is a pipe shows each poll at once.
+        # Flush for each poll: a pipe would show it later.
         sys.stdout.flush()
         found = consumer.poll(_LINES, None if ends is None else _LOOK_SECONDS)
         yield from found
@@ -93,7 +93,7 @@ def messages(consumer: PullConsumer, ends: dict[QueueId, int] | None) -> Iterabl
                 f"{consumer.position(queue)} of {ends[queue]}"
                 for queue in left
             )
-            raise ConnectionLost(f"nothing has come for {_SILENCE_SECONDS:g} s: {places}")
+            raise ConnectionLost(f"no message arrived for {_SILENCE_SECONDS:g} s: {places}")
 
 
 def _unread(consumer: PullConsumer, ends: dict[QueueId, int]) -> list[QueueId]:
@@ -123,7 +123,7 @@ def _starts(
         from pyrmq.cli.times import moment
 
         since = moment(given.since)
-        # A seek looks the offset of a time up.
+        # A seek by time requests the offset.
         consumer.assign(bounds.ends)
         for queue in bounds.ends:
             consumer.seek(queue, since)
@@ -136,7 +136,7 @@ def _starts(
 
 
 def _filter(given: argparse.Namespace) -> Callable[[ReceivedMessage], bool]:
-    """Keys and conditions are compared here, so that every broker will do."""
+    """Keys and conditions are compared here, so it works with every broker."""
     condition = None
     if given.sql is not None:
         from pyrmq.routing import Filter
@@ -166,7 +166,7 @@ def _print(message: ReceivedMessage) -> None:
 
 
 def _parser(verb: str) -> argparse.ArgumentParser:
-    made = parser(verb, "Print the messages of a topic as they come, until Ctrl-C.")
+    made = parser(verb, "Print the messages of a topic as they arrive, until Ctrl-C.")
     made.add_argument("topic", help="topic")
     add_name_server(made)
     begin = made.add_mutually_exclusive_group()
@@ -175,20 +175,20 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         dest="start",
         choices=["first", "last"],
         default="last",
-        help="begin with the oldest message, or with the next one (default: last)",
+        help="start with the oldest message, or with the next one (default: last)",
     )
     begin.add_argument(
-        "--since", metavar="TIME", help="begin at an age (10m, 2h) or a time (2026-11-23T14:05)"
+        "--since", metavar="TIME", help="start at an age (10m, 2h) or a time (2026-11-23T14:05)"
     )
-    begin.add_argument("--offset", type=int, metavar="N", help="begin there; needs --queue")
     begin.add_argument(
-        "--group", help="begin where this consumer group is; nothing is committed for it"
+        "--offset", type=int, metavar="N", help="start at this offset; needs --queue"
     )
+    begin.add_argument("--group", help="start at this consumer group's offsets; commits nothing")
     made.add_argument("--queue", type=int, metavar="NUMBER", help="only this queue of each broker")
     made.add_argument("--tags", default="*", help="`a || b`: only these tags (default: *)")
     made.add_argument("--key", help="only messages with this key")
     made.add_argument(
-        "--sql", metavar="CONDITION", help="only messages whose properties meet it: `price > 10`"
+        "--sql", metavar="CONDITION", help="only messages whose properties match: `price > 10`"
     )
     made.add_argument(
         "--format", metavar="TEMPLATE", help="such as `{time} {queue}:{offset} {keys} {body}`"
@@ -197,6 +197,6 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     ending = made.add_mutually_exclusive_group()
     ending.add_argument("--stop", action="store_true", help="end after the messages that exist now")
     ending.add_argument(
-        "--follow", action="store_true", help="go on with what comes (this is the default)"
+        "--follow", action="store_true", help="continue with new messages (the default)"
     )
     return made

@@ -1,1 +1,1 @@
-"""`pyrmq nameserver | broker | server`: servers of this process; how name servers are."""
+"""`pyrmq nameserver | broker | server`: servers in this process, and the state of name servers."""

@@ -1,4 +1,4 @@
-"""The words of `pyrmq nameserver | broker | server`: flags for the options of the servers."""
+"""The arguments of `pyrmq nameserver | broker | server`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     import argparse
 
 _TEXTS = {
-    "nameserver": "Run a name server until Ctrl-C or SIGTERM. `pyrmq nameserver status` shows how "
-    "a running one is.",
-    "broker": "Run a broker until Ctrl-C or SIGTERM. `pyrmq broker status` shows how the running "
-    "ones are.",
+    "nameserver": "Run a name server until Ctrl-C or SIGTERM. `pyrmq nameserver status` shows the "
+    "state of running ones.",
+    "broker": "Run a broker until Ctrl-C or SIGTERM. `pyrmq broker status` shows the state of "
+    "running ones.",
     "server": "Run a name server and a broker in one process until Ctrl-C or SIGTERM.",
 }
 
@@ -42,17 +42,17 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
 
 
 def _add_shared(made: argparse.ArgumentParser) -> None:
-    made.add_argument("-c", "--config", metavar="FILE", help="property file, as Apache's")
+    made.add_argument("-c", "--config", metavar="FILE", help="property file in Apache's format")
     made.add_argument(
         "-p",
         "--print-config",
         action="store_true",
-        help="print the options in force as properties, and end",
+        help="print the options in force as properties, and exit",
     )
     made.add_argument(
         "--secure",
         metavar="DIR",
-        help="take only TLS and check every request, with the directory of `pyrmq secure init`",
+        help="require TLS and check every request, using a directory of `pyrmq secure init`",
     )
     made.add_argument("--json", action="store_true", help="print the addresses as one JSON object")
     made.add_argument(
@@ -63,7 +63,7 @@ def _add_shared(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--log-file",
         metavar="FILE",
-        help="write the log there instead of standard error; it rotates daily and by size",
+        help="file for the log instead of standard error; it rotates daily and by size",
     )
     made.add_argument(
         "--log-max-mib",
@@ -77,9 +77,11 @@ def _add_shared(made: argparse.ArgumentParser) -> None:
         type=positive,
         default=10,
         metavar="N",
-        help="rotated log files that stay (default: 10)",
+        help="rotated log files to keep (default: 10)",
     )
-    made.add_argument("--log-json", action="store_true", help="one JSON object for each log line")
+    made.add_argument(
+        "--log-json", action="store_true", help="write each log line as a JSON object"
+    )
 
 
 def _add_both(made: argparse.ArgumentParser) -> None:
@@ -88,7 +90,7 @@ def _add_both(made: argparse.ArgumentParser) -> None:
         type=int,
         default=None,
         metavar="PORT",
-        help=f"its port (default: {NAME_SERVER_PORT})",
+        help=f"port of the name server (default: {NAME_SERVER_PORT})",
     )
     made.add_argument(
         "--name-server-config",
@@ -102,7 +104,7 @@ def _add_both(made: argparse.ArgumentParser) -> None:
         "--bind-address",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="what both listen on; for other machines 0.0.0.0 and --broker-ip1 "
+        help="address to listen on; to accept other machines use 0.0.0.0 and --broker-ip1 "
         "(default: 127.0.0.1)",
     )
 

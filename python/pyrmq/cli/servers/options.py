@@ -1,4 +1,4 @@
-"""The options in force of a server that the command line starts, and the file they are in."""
+"""The options of a server that the command line starts, and its property file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ServerFile(NamedTuple):
     overridden: frozenset[str]
 
     def give(self, server: AnyServer) -> AnyServer:
-        """Make a server read it again at SIGHUP, and write changes of options into it."""
+        """Have the server reload it at SIGHUP, and write option changes into it."""
         server.config_file, server.overridden = self.path, self.overridden
         return server
 
@@ -32,7 +32,7 @@ def options_of(
 ) -> OptionsT:
     """Return the options in force. Precedence: command line, environment, file, defaults.
 
-    `values` are what the command itself decides; nothing has precedence over them.
+    `values` are set by the command itself and have precedence over all of them.
     """
     from pyrmq.server.load import load
 
@@ -49,7 +49,7 @@ def options_of(
 
 
 def _secure_values(given: argparse.Namespace) -> dict[str, object]:
-    """The options that `--secure` stands for."""
+    """The options that `--secure` sets."""
     if given.secure is None:
         return {}
     from pyrmq.server.security.directory import secure_values

@@ -118,7 +118,7 @@ def _both(given: argparse.Namespace) -> int:
 
         for server in servers:
             if isinstance(server, Broker):
-                # A program that reads the line may ask for the broker at once.
+                # A program that reads the line may look the broker up at once.
                 server.await_registration()
         name_server, broker = (server.address for server in servers)
         flag = "" if name_server == DEFAULT_NAME_SERVER else f" -n {name_server}"

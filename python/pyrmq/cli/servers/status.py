@@ -1,7 +1,7 @@
 """`pyrmq nameserver status`: health of name servers, registered brokers, and request rates.
 
 The rates are the difference of two samples. Exit status 0: every name server answered and is
-ready. Otherwise 1, so the command serves as a probe.
+ready. Otherwise 1, so the command can serve as a probe.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _rates(before: Report, after: Report) -> Report:
     known = before.get("latencies")
     seconds = (after["uptime_ms"] - before.get("uptime_ms", 0)) / 1000
     if known is None or seconds <= 0:
-        # It was away, or it was started again: all its counts are new.
+        # It did not answer, or it was restarted and counts from 0.
         known, before, seconds = {}, {"counters": {}}, max(0.001, after["uptime_ms"] / 1000)
     kinds = {}
     for kind, now in after["latencies"].items():
@@ -106,7 +106,7 @@ def _rates(before: Report, after: Report) -> Report:
         kinds[kind] = {
             "total": sum(now["buckets"]),
             "per_second": round(sum(new) / seconds, 1),
-            # Of the interval, or of all requests if there were none in it.
+            # Of the interval, or of all requests if the interval had none.
             "p50_ms": quantile(new if any(new) else now["buckets"], 0.5),
             "p99_ms": quantile(new if any(new) else now["buckets"], 0.99),
         }
@@ -119,7 +119,7 @@ def quantile(buckets: Sequence[int], share: float) -> float | None:
     """Compute a quantile in milliseconds from counts by duration; None without counts.
 
     Args:
-        buckets: how many took up to 1, 2, 4 ... microseconds; the last has no bound.
+        buckets: how many took up to 1, 2, 4 ... microseconds; the last has no upper bound.
         share: which quantile, 0 to 1.
 
     Example:

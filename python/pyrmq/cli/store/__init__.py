@@ -1,4 +1,4 @@
-"""`pyrmq store snapshot | restore | usage`: copies of a store directory, and what fills it.
+"""`pyrmq store snapshot | restore | usage`: copies a store directory, and shows its disk use.
 
 They work beside a running broker, on a stopped one's directory, and on a Java broker's store.
 """
@@ -27,12 +27,12 @@ def run(_verb: str, words: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = parser("store", "Copy a store directory, ours or a Java broker's, or see what fills it.")
+    made = parser("store", "Copy a store directory, ours or a Java broker's, or show its disk use.")
     verbs = made.add_subparsers(dest="what", required=True, metavar="snapshot|restore|usage")
     snapshot = verbs.add_parser(
         "snapshot",
         help="copy a store, also while its broker runs",
-        description="Copy a store as it is at one position of its log, also while its broker runs. "
+        description="Copy a store as of one position of its log, also while its broker runs. "
         "Full files of the log are hard links where the file system is the same.",
         allow_abbrev=False,
     )
@@ -40,11 +40,13 @@ def _parser() -> argparse.ArgumentParser:
     snapshot.add_argument("target", help="the snapshot; it must not exist")
     restore = verbs.add_parser(
         "restore",
-        help="make a store directory of a snapshot",
-        description="Make a store directory of a snapshot, which stays as it is.",
+        help="make a store directory from a snapshot",
+        description="Make a store directory from a snapshot, which is not changed.",
         allow_abbrev=False,
     )
-    restore.add_argument("directory", metavar="snapshot", help="what `pyrmq store snapshot` made")
+    restore.add_argument(
+        "directory", metavar="snapshot", help="directory made by `pyrmq store snapshot`"
+    )
     restore.add_argument("target", help="the store directory; it must not exist, or be empty")
     usage = verbs.add_parser(
         "usage",
@@ -55,8 +57,10 @@ def _parser() -> argparse.ArgumentParser:
     usage.add_argument("directory", help="the broker's storePathRootDir")
     for each in (snapshot, usage):
         each.add_argument(
-            "--commit-log", metavar="DIR", help="the log's, where storePathCommitLog is elsewhere"
+            "--commit-log",
+            metavar="DIR",
+            help="the commit log's directory, if storePathCommitLog is set",
         )
     for each in (snapshot, restore, usage):
-        each.add_argument("--json", action="store_true", help="one JSON object a line")
+        each.add_argument("--json", action="store_true", help="one JSON object per line")
     return made

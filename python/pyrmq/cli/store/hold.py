@@ -1,9 +1,9 @@
-"""Keeps brokers off a store while it is copied, or finds that one runs.
+"""Locks a store while it is copied, or finds that a broker runs on it.
 
-A locked store does not show that a broker runs. `pyrmq log repair` and another `pyrmq store
-snapshot` lock it, too, as does a start before it has written `abort`, and a stop after it has
-removed that. Without `abort`, a copy would pass for one after a clean stop. So only a store that
-has `abort` is copied without the lock.
+A lock does not prove that a broker runs: `pyrmq log repair` and another `pyrmq store snapshot`
+lock the store too, as do a start before it has written `abort` and a stop after it has removed
+that file. A copy without `abort` would look like one after a clean stop. So only a store that has
+`abort` is copied without the lock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 0.05
 
 
 class Hold:
-    """What keeps a store as it is.
+    """A lock that keeps a store unchanged.
 
     Args:
         directory: The store.
@@ -36,11 +36,11 @@ class Hold:
     def __init__(self, directory: StoreDirectory, lock: _core.StoreLock | None) -> None:
         self._file = directory.root / "lock"
         self._lock = lock
-        # A snapshot has no lock file, and gets none: it must stay as it is.
+        # A snapshot has no lock file and gets none: it must not change.
         self._was_there = lock is not None or self._file.exists()
 
     def is_held(self) -> bool:
-        """Whether no broker can have changed the store since it was held."""
+        """Whether no broker can have changed the store since it was locked."""
         return self._lock is not None or not (self._was_there or self._file.exists())
 
 
@@ -68,14 +68,14 @@ def _take(directory: StoreDirectory) -> _core.StoreLock | None:
         except BlockingIOError:
             pass
         except OSError:
-            # It may not be written, but can be asked.
+            # The file may not be written, but the lock's state can be read.
             if not directory.is_live():
                 return None
         if not directory.stopped_cleanly():
             return None
         if time.monotonic() >= deadline:
             raise ConfigError(
-                f"{directory.root} is locked by something that is no running broker: a start or a "
+                f"{directory.root} is locked, but not by a running broker: by a start or a "
                 "stop, `pyrmq log repair`, or another `pyrmq store snapshot`. Fix: wait for its "
                 "end and try again"
             )

@@ -14,7 +14,7 @@ from pyrmq.errors import ConfigError
 if TYPE_CHECKING:
     from pyrmq.cli.log.directory import Segment
 
-# The part of the checkpoint that says up to where log and queues are durable.
+# The part of the checkpoint with the positions up to which log and queues are durable.
 MARKS = slice(64, 108)
 _PIECE = 4 * 1024 * 1024
 _WRITTEN_SECONDS = 1.0
@@ -36,20 +36,20 @@ def check_gaps(used: list[Segment]) -> None:
 
 
 def end_of(last: Segment, marks: bytes, known: int = 0, *, may_be_torn: bool = False) -> int:
-    """Position after the newest whole record, which the last used file has.
+    """Position after the newest whole record, which is in the last used file.
 
     Args:
         last: The file.
         marks: The checkpoint's.
         known: Where it ended before.
         may_be_torn: Whether a crash may have cut off its last write: then the log ends before a
-            record that is not whole, if nothing good is behind it. Nobody writes to it now.
+            record that is not whole, if nothing valid follows. Nothing writes to it now.
 
     Raises:
-        ConfigError: There is something behind it that is no record.
+        ConfigError: Something that is not a record follows.
     """
     at = last.base
-    # What the checkpoint covers is whole: begin behind it.
+    # What the checkpoint covers is whole: start behind it.
     if len(marks) == MARKS.stop - MARKS.start and marks.startswith(b"PYRMQ-C1"):
         known = max(known, int.from_bytes(marks[32:40], "big"))
     if last.base < known <= last.end:
@@ -94,7 +94,7 @@ def _scanned(descriptor: int, last: Segment, at: int, *, may_be_torn: bool) -> i
 
 
 def _is_last(last: Segment, at: int) -> bool:
-    """Whether the log's first damage is at a position, and nothing good behind it."""
+    """Whether the log's first damage is at a position, and nothing valid follows."""
     damages = (piece for piece in walk([last], check=True) if isinstance(piece, Damage))
     first = next(damages, None)
     return first is not None and first.position == at and first.until is None

@@ -1,4 +1,4 @@
-"""`pyrmq store snapshot | restore`: a store as it is at one position of its log.
+"""`pyrmq store snapshot | restore`: a store as of one position of its log.
 
 A broker may write meanwhile. The copy is in the order that its start relies on: first what must not
 be ahead of the log (checkpoint, offsets, timers, queues), then the log up to its end at that
@@ -71,10 +71,10 @@ def run_restore(given: argparse.Namespace) -> int:
 
 
 def read_note(snapshot: Path) -> Snapshot:
-    """What a snapshot says of itself.
+    """Read the note in a snapshot.
 
     Raises:
-        ConfigError: It is no snapshot, or one of a later version.
+        ConfigError: It is not a snapshot, or one of a later version.
     """
     try:
         tree = json.loads((snapshot / NOTE).read_text(encoding="utf-8"))
@@ -83,8 +83,8 @@ def read_note(snapshot: Path) -> Snapshot:
         return Snapshot(**tree)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"{snapshot} is no snapshot of `pyrmq store snapshot`: its file {NOTE} is missing or "
-            f"damaged ({error})"
+            f"{snapshot} is not a snapshot of `pyrmq store snapshot`: its file {NOTE} is "
+            f"missing or damaged ({error})"
         ) from error
 
 
@@ -102,10 +102,10 @@ def take(
         target: The snapshot. It must not exist, or be an empty directory, which stays and may be a
             mount.
         leave_out: Files of the root that are not copied.
-        check: Called with the snapshot before it gets its place; an error refuses it.
+        check: Called with the snapshot before it is moved to the target; an error refuses it.
 
     Raises:
-        ConfigError: Another tool has the store locked, the log is damaged, or the target is in it.
+        ConfigError: Another tool locks the store, the log is damaged, or the target is inside.
         OSError: Something cannot be read or written. Nothing is left behind.
     """
     _check_place(directory, target)
@@ -137,11 +137,11 @@ def take(
 
 
 def _check_place(directory: StoreDirectory, target: Path) -> None:
-    """Refuse a target inside the store: it would be copied into itself."""
+    """Refuse a target inside the store, which would be copied into itself."""
     place = target.resolve()
     for inside in (directory.root, directory.commit_log):
         if place.is_relative_to(inside.resolve()):
-            raise ConfigError(f"{target} is inside {inside}: name a directory outside of the store")
+            raise ConfigError(f"{target} is inside {inside}: name a directory outside the store")
 
 
 def _move_into(part: Path, target: Path) -> None:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 NOTE = "snapshot.json"
 FORMAT = 1
 
-# Of the root, in this order, before the log.
+# Files of the root, copied in this order before the log.
 _BEFORE = ("checkpoint", "deletedTopics", "queueEnds", "nulRecords")
 _SYSTEM = b"system "
-"""Begins the line of `abort` that names the file itself; a start on a copy must not believe it."""
+"""Begins the line of `abort` that identifies the file; a start on a copy must not trust it."""
 # Below config/, after the log: a message needs its topic, a group its settings.
 _AFTER = frozenset(
     name + end
@@ -38,7 +38,7 @@ _AFTER = frozenset(
 _QUEUES = ("consumequeue", "consumequeue_ext")
 _LEVELS = "config/delayProgress"
 _LOOKS = 10
-"""How often the log's end is looked for until no delayed message was delivered meanwhile."""
+"""Attempts to find the log's end without a delayed message delivered meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Snapshot:
         start: Position of the oldest byte of its log.
         position: Position after its newest record.
         time_ms: When it was made, ms since 1970.
-        source: Directory that it was made of.
+        source: Directory that it was made from.
         linked_bytes: Bytes of files that it shares with that directory.
         copied_bytes: Bytes of the log that were copied.
         format: Version of this note.
@@ -78,7 +78,7 @@ class Taking:
         self._linked = self._copied = 0
 
     def run(self) -> Snapshot | None:
-        """Copy everything; None if a change of the broker's meanwhile does not fit the copy.
+        """Copy everything; None if a change by the broker meanwhile made the copy inconsistent.
 
         These are: it moved its checkpoint past what was copied, or it deleted a topic, whose
         messages and offsets may be the old ones and whose queues the new ones.
@@ -88,10 +88,10 @@ class Taking:
         for name in _BEFORE:
             self._copy_if_there(self._root / name, self._part / name)
         self._copy_config(lambda name: name not in _AFTER)
-        # The wheel before the log of timers: units that it names must be there.
+        # The wheel before the timers' log: units that the wheel names must exist.
         self._copy_if_there(self._root / "timerwheel", self._part / "timerwheel")
         self._copy_tree("timerlog")
-        # Behind the log the replay fills them; ahead of it, more of the log would be read.
+        # The replay fills queues behind the log; ahead of it, more of the log would be read.
         for name in _QUEUES:
             self._copy_tree(name)
         start, end = self._copy_log(may_be_torn=abort is not None and self._held.is_held())
@@ -121,7 +121,7 @@ class Taking:
             return None
 
     def _write_abort(self, before: bytes | None) -> None:
-        """Tell a start on the copy to recover it, unless it was copied after a clean stop.
+        """Make a start on the copy recover it, unless it was copied after a clean stop.
 
         A broker may have been started and stopped since the copy began.
 
@@ -140,8 +140,8 @@ class Taking:
     def _find_end(self, *, may_be_torn: bool) -> tuple[list[Segment], int]:
         """The files of the log with records, and where it ends.
 
-        The progress of delay levels counts only if the log has the copy that was delivered last. So
-        it is taken as it was just before the end was found, and not as it was before the queues.
+        The progress of delay levels is valid only if the log has the copy that was delivered last.
+        So it is read just before the end is found, not before the queues.
         """
         used: list[Segment] = []
         end = 0
@@ -165,7 +165,7 @@ class Taking:
         target.mkdir()
         used, end = self._find_end(may_be_torn=may_be_torn)
         if not used:
-            # No message yet, or all are gone: the positions go on all the same.
+            # No message yet, or all are deleted: positions continue nevertheless.
             segments = self._directory.segments()
             for segment in segments[:1]:
                 copy(segment.path, target / segment.path.name, 0)
@@ -176,7 +176,7 @@ class Taking:
         start = used[0].base
         total = sum(segment.size for segment in used)
         with Progress(total) as progress:
-            # Retention deletes the oldest first: what it took meanwhile begins the log later.
+            # Retention deletes the oldest first: the log now begins later.
             for segment in used:
                 place = target / segment.path.name
                 try:
@@ -186,7 +186,7 @@ class Taking:
                     copy(segment.path, place, end - segment.base, progress.add)
                     self._copied += min(end, segment.end) - segment.base
                 except FileNotFoundError:
-                    # What was copied before lies in front of a gap now.
+                    # What was copied before is now followed by a gap.
                     for earlier in target.iterdir():
                         earlier.unlink()
                     self._linked = self._copied = 0
@@ -236,7 +236,7 @@ class Taking:
             return
         target.mkdir(exist_ok=True)
         for path in sorted(source.iterdir()):
-            # A file that is being written gets its name when it is whole.
+            # A file gets its name only when it is complete.
             if path.is_file() and is_wanted(path.name) and not path.name.endswith(".tmp"):
                 self._copy_if_there(path, target / path.name)
 

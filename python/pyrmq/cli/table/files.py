@@ -1,6 +1,6 @@
 """Files of messages: Parquet, Arrow, CSV and JSON lines, written and read in pieces of some MiB.
 
-CSV and JSON lines are text. A body that is no UTF-8 is base64 in ``bodyBase64`` beside ``body``,
+CSV and JSON lines are text. A body that is not UTF-8 is base64 in ``bodyBase64`` beside ``body``,
 and properties are a JSON object. An empty cell of a CSV file is a missing value.
 """
 
@@ -82,7 +82,7 @@ def opened(file: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Open a file of messages: its columns, and its rows in batches of some MiB.
 
     Raises:
-        ConfigError: it is not of the format that its name says, or a row is no message.
+        ConfigError: it does not have the format of its suffix, or a row is not a message.
     """
     import pyarrow as pa
 
@@ -92,7 +92,7 @@ def opened(file: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
             return schema, _whole(file, batches)
         rows = _csv_rows(file) if file.suffix == ".csv" else _json_rows(file)
     except pa.ArrowException as error:
-        raise ConfigError(f"`{file}` is no {file.suffix} file: {error}") from error
+        raise ConfigError(f"`{file}` is not a {file.suffix} file: {error}") from error
     pairs = pa.map_(pa.string(), pa.string())
     schema = pa.schema(
         [("body", pa.binary()), ("tags", pa.string()), ("keys", pa.string()), ("properties", pairs)]
@@ -149,7 +149,7 @@ def _gathered(
                 yield pa.RecordBatch.from_pylist(gathered, schema)
                 gathered, size = [], 0
     except UnicodeDecodeError as error:
-        raise ConfigError(f"`{file}` is no UTF-8: {error}") from error
+        raise ConfigError(f"`{file}` is not UTF-8: {error}") from error
     yield pa.RecordBatch.from_pylist(gathered, schema)
 
 
@@ -159,10 +159,10 @@ def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise ConfigError(f"{file}:{number}: no JSON: {error}") from error
+                raise ConfigError(f"{file}:{number}: not JSON: {error}") from error
             if not isinstance(row, dict) or not {"body", _BASE64} & row.keys():
                 raise ConfigError(
-                    f"{file}:{number}: a JSON object with body or bodyBase64 is wanted"
+                    f"{file}:{number}: expected a JSON object with body or bodyBase64"
                 )
             yield number, row
 
@@ -173,7 +173,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             yield from _csv_cells(file, csv.DictReader(text, strict=True))
         except csv.Error as error:
-            raise ConfigError(f"`{file}` is no CSV: {error}") from error
+            raise ConfigError(f"`{file}` is not CSV: {error}") from error
         finally:
             csv.field_size_limit(before)
 
@@ -185,7 +185,7 @@ def _csv_cells(file: Path, rows: csv.DictReader[str]) -> Iterator[tuple[int, dic
     for cells in rows:
         where = f"{file}:{rows.line_num}"
         if None in cells or None in cells.values():
-            raise ConfigError(f"{where}: {len(names)} cells are wanted, as in the first line")
+            raise ConfigError(f"{where}: expected {len(names)} cells, as in the first line")
         row: dict[str, Any] = {name: text or None for name, text in cells.items()}
         if row.get(_BASE64) is None:
             row.pop(_BASE64, None)
@@ -194,19 +194,19 @@ def _csv_cells(file: Path, rows: csv.DictReader[str]) -> Iterator[tuple[int, dic
             try:
                 row["properties"] = json.loads(row["properties"])
             except ValueError as error:
-                raise ConfigError(f"{where}: properties: no JSON object: {error}") from error
+                raise ConfigError(f"{where}: properties: not a JSON object: {error}") from error
         yield rows.line_num, row
 
 
 def _message(row: dict[str, Any], where: str) -> dict[str, Any]:
     for name in ("tags", "keys"):
         if not isinstance(row.get(name), str | None):
-            raise ConfigError(f"{where}: {name}: a text is wanted, found: {row[name]!r}")
+            raise ConfigError(f"{where}: {name}: expected a string, found: {row[name]!r}")
     properties = row.get("properties")
     if properties is not None and not (
         isinstance(properties, dict) and all(isinstance(text, str) for text in properties.values())
     ):
-        raise ConfigError(f"{where}: properties: an object of texts is wanted: {properties!r:.80}")
+        raise ConfigError(f"{where}: properties: expected an object of strings: {properties!r:.80}")
     return {
         "body": _body(row, where),
         "tags": row.get("tags"),
@@ -219,7 +219,7 @@ def _body(row: dict[str, Any], where: str) -> bytes:
     name = _BASE64 if row.get(_BASE64) is not None else "body"
     text = row.get(name)
     if not isinstance(text, str):
-        raise ConfigError(f"{where}: {name}: a text is wanted, found: {text!r:.80}")
+        raise ConfigError(f"{where}: {name}: expected a string, found: {text!r:.80}")
     if name == "body":
         return text.encode()
     try:

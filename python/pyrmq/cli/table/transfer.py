@@ -49,9 +49,9 @@ def _export(given: argparse.Namespace, file: Path) -> int:
     if not file.parent.is_dir():
         raise ConfigError(f"`{file}`: there is no directory {file.parent}")
     if file.exists() and not given.overwrite:
-        raise ConfigError(f"`{file}` exists: name another file, or say --overwrite")
+        raise ConfigError(f"`{file}` exists: name another file, or use --overwrite")
     reader = _source(given)
-    # The file gets its name when it is whole: nobody takes half of it for a topic.
+    # The file gets its name when it is complete, so half a file is never taken for a topic.
     part = file.with_name(f".{file.name}.part")
     count = 0
     try:
@@ -149,37 +149,43 @@ def _progress(count: int | None) -> None:
 
 def _export_parser() -> argparse.ArgumentParser:
     made = parser(
-        "export", "Write a topic, or a directory of log files, to a file; its name says the format."
+        "export",
+        "Write a topic, or a directory of log files, to a file; its suffix chooses the format.",
     )
     made.add_argument(
-        "topic", help="topic; with a slash a broker's store directory, read without the broker"
+        "topic", help="topic, or with a slash a broker's store directory, read without the broker"
     )
     made.add_argument("file", help=f"file that ends in {', '.join(FORMATS)}")
-    made.add_argument("--since", help="1h, 30m, 7d ago, ISO 8601 with a zone, or milliseconds")
-    made.add_argument("--until", help="the same; messages stored before then")
+    made.add_argument(
+        "--since",
+        help="only messages stored since: 1h, 30m, 7d, ISO 8601 with a zone, or milliseconds",
+    )
+    made.add_argument("--until", help="only messages stored before; same forms")
     made.add_argument("--tags", default="*", help="only messages with these tags: 'A || B'")
-    made.add_argument("--columns", help="comma list of columns (default: those of docs/spark.md)")
-    made.add_argument("--limit", type=int, default=0, help="the most messages (default: all)")
-    made.add_argument("--topics", help="of a directory: comma list of topics (default: all)")
+    made.add_argument("--columns", help="comma-separated columns (default: those of docs/spark.md)")
+    made.add_argument(
+        "--limit", type=int, default=0, help="maximum number of messages (default: all)"
+    )
+    made.add_argument("--topics", help="for a directory: comma-separated topics (default: all)")
     made.add_argument(
         "--skip-corrupt",
         action="store_true",
-        help="of a directory: go on at the next good record where none can be read",
+        help="for a directory: continue at the next valid record after damage",
     )
-    made.add_argument("--brokers", help="comma list of brokers that must be there")
-    made.add_argument("--overwrite", action="store_true", help="replace a file that exists")
+    made.add_argument("--brokers", help="comma-separated brokers that must answer")
+    made.add_argument("--overwrite", action="store_true", help="replace an existing file")
     add_name_server(made)
     return made
 
 
 def _import_parser() -> argparse.ArgumentParser:
-    made = parser("import", "Send the rows of a file, which `pyrmq export` or another tool wrote.")
+    made = parser("import", "Send the rows of a file that `pyrmq export` or another tool wrote.")
     made.add_argument("file", help=f"file that ends in {', '.join(FORMATS)}")
     made.add_argument("topic", help="topic")
     made.add_argument(
         "--columns",
         default=_MESSAGE_COLUMNS,
-        help=f"comma list of columns to send (default: of {_MESSAGE_COLUMNS} those that are there)",
+        help=f"comma-separated columns to send (default: those of {_MESSAGE_COLUMNS} that exist)",
     )
     add_name_server(made)
     return made

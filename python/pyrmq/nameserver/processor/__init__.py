@@ -1,1 +1,1 @@
-"""The name server's Python rows, one family per file."""
+"""The name server's Python handlers, one family per file."""

@@ -1,8 +1,8 @@
 r"""Java property files, the format of `broker.conf` and `namesrv.properties`.
 
-Invariants: what `write` gives, `parse` reads back unchanged, and so does Java's `Properties.load`.
-A byte sequence that is valid UTF-8 is read as UTF-8, anything else as Latin-1 (which is what Java
-reads always); `write` therefore escapes everything outside ASCII.
+Invariants: `parse` reads the output of `write` back unchanged, and so does Java's
+`Properties.load`. A byte sequence that is valid UTF-8 is read as UTF-8, anything else as Latin-1
+(which is what Java reads always); `write` therefore escapes everything outside ASCII.
 
 The grammar is that of `java.util.Properties`: `key=value`, `key:value` or `key value`; `#` and `!`
 open a comment line; a backslash escapes the next character (`\t \n \r \f \uXXXX`, any other
@@ -27,7 +27,7 @@ _UNICODE_DIGITS = 4
 
 
 def parse(text: str) -> dict[str, str]:
-    r"""Read property text. The last value of a repeated key counts.
+    r"""Read property text. The last value of a repeated key wins.
 
     Args:
         text: the property text, lines ended by CR, LF or both.
@@ -53,7 +53,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, str]:
     r"""Read a property file, as UTF-8 if it is valid UTF-8, otherwise as Latin-1.
 
     Raises:
-        ConfigError: the file cannot be read, or holds a broken `\u` escape.
+        ConfigError: the file cannot be read, or contains a broken `\u` escape.
 
     Example:
         >>> read("broker.conf")  # doctest: +SKIP
@@ -107,7 +107,7 @@ def amended(text: str, pairs: Mapping[str, str]) -> str:
     r"""Change these pairs in property text; comments and the lines of other keys stay.
 
     A key replaces its last line; a new key is appended. Write the result as UTF-8: new lines are
-    ASCII, and the others are as they were.
+    ASCII, and the others are unchanged.
 
     Example:
         >>> amended("# mine\nlistenPort = 1\n", {"listenPort": "2", "a": "b"})
@@ -126,7 +126,7 @@ def amended(text: str, pairs: Mapping[str, str]) -> str:
 
 
 def key_lines(text: str) -> Iterator[tuple[int, str]]:
-    r"""Give each key with the number of the line on which it begins.
+    r"""Return each key with the number of the line on which it begins.
 
     Raises:
         ConfigError: a `\u` escape is not followed by four hexadecimal digits.
@@ -206,7 +206,7 @@ def _unescape(text: str) -> str:
         ):
             raise ConfigError(f"a `\\u` escape needs four hexadecimal digits: `\\u{digits}`")
         out.append(chr(int(digits, 16)))
-    # Two escaped UTF-16 halves are one character: so Java writes characters beyond 16 bits.
+    # Two escaped UTF-16 halves are one character: Java writes characters beyond 16 bits so.
     return "".join(out).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -95,8 +95,8 @@ def changes_of(options: Options, pairs: Mapping[str, str], source: str) -> dict[
     if listed:
         raise Refused(
             ResponseCode.NO_PERMISSION,
-            f"Can not update config in black list. It holds {', '.join(sorted(listed))}; change "
-            "the property file and start again",
+            f"Can not update config in black list. It contains {', '.join(sorted(listed))}; change "
+            "the property file and restart",
         )
     warn_of_unknown(options.role, pairs, [item.apache for item in options.fields], source)
     changed = _changed(options, wanted, pairs)
@@ -107,7 +107,7 @@ def changes_of(options: Options, pairs: Mapping[str, str], source: str) -> dict[
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
             f"cannot be changed while the {options.role} runs: {', '.join(fixed)}; "
-            "change its property file and start it again",
+            "change its property file and restart it",
         )
     return {item.name: getattr(wanted, item.name) for item in changed}
 

@@ -1,4 +1,4 @@
-"""Keys of a property file that are not options: which Apache knows, what the others may mean.
+"""Keys of a property file that are not options: those that Apache has, and probable typos.
 
 The lists are the setters of Apache's configuration classes over 4.6.0 to 5.5: for the name server
 `NamesrvConfig`, `NettyServerConfig` and `NettyClientConfig`, for the broker `BrokerConfig`,

@@ -1,1 +1,1 @@
-"""Whom a server serves: TLS, users, accounts, limits, and the files that say so."""
+"""Security of a server: TLS, users, accounts, limits, and their files."""

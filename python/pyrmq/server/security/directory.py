@@ -1,4 +1,4 @@
-"""A directory with all that makes a cluster secure: authority, certificate, users, their secrets.
+"""A directory with the files of a secure cluster: authority, certificate, users, their secrets.
 
 ```
 ca.pem  ca-key.pem          the authority; its key signs further certificates and can live elsewhere
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HOSTS = ("localhost", "127.0.0.1", "::1")
-"""What every certificate is for."""
+"""The names in every certificate."""
 DAYS = 3650
 MAX_DAYS = 36_500
 SECRET_BYTES = 24
@@ -52,7 +52,7 @@ def make_secure(
         The files' names.
 
     Raises:
-        ConfigError: The directory has files, or a host cannot stand in a certificate.
+        ConfigError: The directory is not empty, or a host cannot be in a certificate.
         OSError: It cannot be written.
 
     Example:
@@ -67,8 +67,8 @@ def make_secure(
     wrong = [name for name in named if not _is_host(name)]
     if wrong:
         raise ConfigError(
-            f"{wrong[0]!r} is no host name or address that a certificate can name: give each host "
-            "by itself, without scheme, port and brackets, as broker.example, 10.0.0.3 or ::1"
+            f"{wrong[0]!r} is not a host name or address for a certificate: give each host by "
+            "itself, without scheme, port and brackets, such as broker.example, 10.0.0.3 or ::1"
         )
     authority, authority_key, certificate, key = _core.make_certificates(named, days)
     passwords = {name: secrets.token_urlsafe(SECRET_BYTES) for name in ("admin", "app", "server")}
@@ -105,8 +105,8 @@ def secure_values(directory: str | os.PathLike[str]) -> dict[str, object]:
     missing = [name for name, path in paths.items() if not os.path.exists(path)]  # noqa: PTH110 - as above
     if missing:
         raise ConfigError(
-            f"`{root}` lacks {', '.join(missing)}: make it by `pyrmq secure init {directory}`, "
-            "after you have removed it if an earlier one was interrupted"
+            f"`{root}` lacks {', '.join(missing)}: create it with `pyrmq secure init {directory}`; "
+            "remove it first if an earlier run was interrupted"
         )
     return {
         "tls_server_mode": "enforcing",
@@ -121,7 +121,7 @@ def secure_values(directory: str | os.PathLike[str]) -> dict[str, object]:
 
 
 def check_secure(options: Any) -> None:  # noqa: ANN401 - of either server
-    """Refuse options that undo what `--secure` stands for, wherever they come from.
+    """Refuse options that contradict `--secure`, from any source.
 
     Raises:
         ConfigError: An option of the command line, the environment or the property file does.
@@ -140,9 +140,9 @@ def check_secure(options: Any) -> None:  # noqa: ANN401 - of either server
     undone = [key for key, is_weak in weak.items() if is_weak]
     if undone:
         raise ConfigError(
-            f"`--secure` and the option {', '.join(undone)} contradict each other: take the option "
-            "out of command line, environment and property file, or start without `--secure` and "
-            "set each option of TLS and of users yourself"
+            f"`--secure` and the option {', '.join(undone)} contradict each other: remove the "
+            "option from command line, environment and property file, or start without `--secure` "
+            "and set each option of TLS and of users yourself"
         )
 
 
@@ -159,13 +159,13 @@ def _is_host(name: str) -> bool:
         ipaddress.ip_address(name)
     except ValueError:
         labels = name.split(".")
-        # The last label of a name is no number: that is an address with a mistake.
+        # The last label of a name is not a number: that would be a wrong address.
         return (
             len(name) <= _HOST_CHARACTERS
             and all(_LABEL.fullmatch(label) for label in labels)
             and not labels[-1].isdigit()
         )
-    # A zone means something on one machine alone.
+    # A zone is valid on one machine only.
     return "%" not in name
 
 

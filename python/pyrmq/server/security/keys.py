@@ -1,4 +1,4 @@
-"""Apache's keys about security: which only Python reads, and which a server does not start with."""
+"""Apache's keys about security: those that only Python reads, and those that stop a start."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ REFUSED_KEYS = {
     "initAuthenticationUser": "it has a password: put the user into the file of `authConfigPath`",
     "innerClientAuthenticationCredentials": "it has a secret: put it into a file of mode 0600 and "
     "name that by `innerClientCredentialsPath`",
-    "migrateAuthFromV1Enabled": "accounts of 4.x are not made into users; `aclEnable` of a broker "
-    "uses them as they are",
+    "migrateAuthFromV1Enabled": "accounts of 4.x are not converted to users; `aclEnable` of a "
+    "broker uses them unchanged",
     "tls.server.keyPassword": "it is a secret: put it into a file of mode 0600 and name that by "
     "`tls.config.file`",
     "tls.client.keyPassword": "it is a secret: put it into a file of mode 0600 and name that by "
@@ -31,7 +31,7 @@ REFUSED_KEYS = {
     "authenticationWhitelist": "every request code is checked",
     "authorizationWhitelist": "every request code is checked",
 }
-"""Apache's keys for protection that is not built here: with one set, a server does not start."""
+"""Apache's keys for protection that is not built here; if one is set, a server does not start."""
 
 _OF_BROKERS = {
     "aclEnable": "brokers check the accounts of 4.x; a name server checks users of 5.x, with "
@@ -54,6 +54,6 @@ def refuse_unsupported(role: str, properties: dict[str, str]) -> None:
         value = properties.get(key, "").strip()
         if value and value.lower() != "false":
             raise ConfigError(
-                f"the {role} cannot do what `{key}` asks for: {reason}; it does not start, because "
-                "it would serve everybody. docs/security.md has what is there"
+                f"the {role} does not support `{key}`: {reason}; it does not start, because "
+                "it would serve everybody. docs/security.md lists what is built"
             )

@@ -1,7 +1,7 @@
-"""The accounts of a broker with access control lists of 4.x: their files, and what changes them.
+"""The accounts of a broker with access control lists of 4.x: their files, and changes of them.
 
 As in Apache's broker, there is one main file, `conf/plain_acl.yml` under the home directory, and
-besides every `.yml` and `.yaml` file in `conf/acl` and its folders.
+every `.yml` and `.yaml` file in `conf/acl` and its subfolders.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AclFiles(Watched):
 
     Args:
         main: The file that gets new accounts; it may be missing if the folder has one.
-        folder: Its files are read, too, and those of its folders.
+        folder: Its files and those of its subfolders are also read.
 
     Raises:
         ConfigError: There is no file, or one is wrong.
@@ -78,10 +78,10 @@ class AclFiles(Watched):
         self._warn_of_unknown()
 
     def _paths(self) -> list[str]:
-        """The files that are there: those of the folder by name, then the main one."""
+        """The existing files: those of the folder by name, then the main one."""
         found = []
         for place, folders, names in os.walk(self.folder):
-            # A mounted volume has its files a second time in folders that begin with a dot.
+            # A mounted volume has its files again in folders that begin with a dot.
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             paths = [os.path.join(place, name) for name in sorted(names)]  # noqa: PTH118 - as above
             found += [path for path in paths if path.endswith(_SUFFIXES)]

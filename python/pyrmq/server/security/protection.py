@@ -1,4 +1,4 @@
-"""Whom a server serves: what the options about it mean to the core, and when a start warns."""
+"""The security options of a server, as the core needs them, and the warning of an open server."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def protection(
     options: Any,  # noqa: ANN401 - of either server
     cluster: str,
 ) -> tuple[UserFile | None, AclFiles | None, _core.ServerSecurity]:
-    """Return the files that say who may do what, and how a server protects its requests.
+    """Return the files of users and policies, and a server's protection of its requests.
 
     Raises:
         ConfigError: A file cannot be used, or the options contradict each other.
     """
-    # What is off is not imported: all of it would take a sixth of a start.
+    # Unused parts are not imported: all of them would take a sixth of a start.
     acl = users = credentials = server_tls = client_tls = None
     # A name server has no accounts of 4.x.
     if getattr(options, "acl_enable", False):
@@ -71,7 +71,7 @@ def native_protection(options: Any) -> dict[str, Any]:  # noqa: ANN401 - of eith
     if not checks_users and (options.max_requests_per_user or options.max_bytes_per_user):
         raise ConfigError(
             "`maxRequestsPerUser` or `maxBytesPerUser` is set without `authenticationEnabled`: "
-            "anybody could name any user; limit addresses, or check users"
+            "anybody could claim to be any user; limit addresses, or check users"
         )
     port = options.admin_listen_port
     return {
@@ -100,8 +100,8 @@ def _networks(key: str, text: str) -> list[str]:
             ip_interface(network)
         except ValueError as error:
             raise ConfigError(
-                f"`{key}` names {network!r}: it must be an address like `10.0.0.7` or a network "
-                "like `10.1.0.0/16`; `;` separates them"
+                f"`{key}` names {network!r}: it must be an address such as `10.0.0.7` or a "
+                "network such as `10.1.0.0/16`; `;` separates them"
             ) from error
     return networks
 
@@ -109,10 +109,11 @@ def _networks(key: str, text: str) -> list[str]:
 def warn_if_open(role: str, options: Any) -> None:  # noqa: ANN401 - of either server
     """Warn if everybody who reaches a server from another machine may do everything.
 
-    TLS alone does not close a server: it says who the server is, unless clients need a certificate.
+    TLS alone does not close a server: it authenticates the server, unless clients need a
+    certificate.
 
     Args:
-        role: What the server is.
+        role: The server's role.
         options: Its options.
 
     Example:
@@ -132,8 +133,8 @@ def warn_if_open(role: str, options: Any) -> None:  # noqa: ANN401 - of either s
     from pyrmq._client import log
 
     log.get(f"pyrmq.{role.replace(' ', '')}").warning(
-        "this %s listens on %s, which other machines may reach, and checks no users: everybody "
-        "there may do everything. Set authenticationEnabled and authorizationEnabled (`pyrmq "
+        "this %s listens on %s, which other machines may reach, and checks no users: all of "
+        "them may do everything. Set authenticationEnabled and authorizationEnabled (`pyrmq "
         "secure init` makes the files, docs/security.md), or bindAddress=127.0.0.1",
         role,
         address or "every address",

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 def revoked_certificates(security: _core.ServerSecurity | None) -> dict[str, Any]:
-    """Return a part of the health of a server whose clients' certificates may be revoked.
+    """Return the part of a server's health about revocation lists.
 
-    It is empty without `tls.server.crlPath`. Else `revoked_certificates` has `next_update_ms`, when
-    the authority publishes the next list, in ms since 1970, and `out_of_date`: whether that has
-    passed, so that what was revoked since is trusted.
+    It is empty without `tls.server.crlPath`. Otherwise `revoked_certificates` has `next_update_ms`,
+    when the authority publishes the next list, in ms since 1970, and `out_of_date`: whether that
+    time has passed, so that certificates revoked since are trusted.
 
     Example:
         >>> revoked_certificates(None)

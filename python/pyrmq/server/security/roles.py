@@ -1,4 +1,4 @@
-"""Users with ready-made rights, added to a directory that `pyrmq secure init` has made."""
+"""Users with ready-made rights, added to a directory of `pyrmq secure init`."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def policies_of(
 
     Args:
         role: One of `ROLES`. A producer sends to topics; a consumer reads topics in groups; an
-            operator makes, changes and deletes everything but super users; read-only looks at
+            operator creates, changes and deletes everything but super users; read-only reads
             everything and changes nothing.
-        topics: Names, or beginnings of names with `*` behind them; for producers and consumers.
-        groups: The same, of groups; for consumers.
+        topics: Names, or prefixes followed by `*`; for producers and consumers.
+        groups: Names or prefixes of groups; for consumers.
 
     Raises:
-        ConfigError: A role lacks topics or groups, has no use for them, or a name cannot be one.
+        ConfigError: A role lacks topics or groups, does not use them, or a name is invalid.
 
     Example:
         >>> policies_of("producer", ["orders"])[0]["resource"]
@@ -49,11 +49,11 @@ def policies_of(
         if needed and not given:
             raise ConfigError(f"role `{role}` needs `--{what}`: name one, or several")
         if given and not needed:
-            raise ConfigError(f"role `{role}` has no use for `--{what}`: leave it out")
+            raise ConfigError(f"role `{role}` does not use `--{what}`: remove it")
         wrong = [name for name in given if not _RESOURCE.fullmatch(name)]
         if wrong:
             raise ConfigError(
-                f"{wrong[0]!r} is no name of a {what}, nor a beginning of names with `*` behind it"
+                f"{wrong[0]!r} is neither a name of a {what} nor a prefix followed by `*`"
             )
     if role == "producer":
         return [_entry(f"Topic:{topic}", "Pub", "Get") for topic in topics]
@@ -61,17 +61,17 @@ def policies_of(
         resources = [*(f"Topic:{topic}" for topic in topics), *(f"Group:{one}" for one in groups)]
         return [_entry(resource, "Sub", "Get") for resource in resources]
     if role not in ROLES:
-        raise ConfigError(f"there is no role {role!r}: there are {', '.join(ROLES)}")
+        raise ConfigError(f"there is no role {role!r}: choose one of {', '.join(ROLES)}")
     return [_entry("*", *(_OF_OPERATOR if role == "operator" else _OF_READER))]
 
 
 def add_user(directory: str | os.PathLike[str], name: str, entries: list[dict[str, Any]]) -> str:
     """Add a user with a random secret, and write its credentials file.
 
-    Servers that run with the directory know the user within a second.
+    Servers that run with the directory pick up the user within a second.
 
     Args:
-        directory: What `pyrmq secure init` has made.
+        directory: The directory that `pyrmq secure init` made.
         name: The user's name; its credentials are in `NAME.toml`.
         entries: What it may do, from `policies_of`.
 
@@ -79,7 +79,7 @@ def add_user(directory: str | os.PathLike[str], name: str, entries: list[dict[st
         The path of the credentials file.
 
     Raises:
-        ConfigError: The name is taken or cannot be one, or the file of users cannot be used.
+        ConfigError: The name is taken or invalid, or the file of users cannot be used.
         OSError: A file cannot be written, or another process has held it for 10 s; nothing has
             changed then.
 
@@ -89,7 +89,7 @@ def add_user(directory: str | os.PathLike[str], name: str, entries: list[dict[st
     """
     if not _USER.fullmatch(name):
         raise ConfigError(
-            f"{name!r} is no name of a user: up to 64 letters, digits, `_`, `-` and `.`"
+            f"{name!r} is not a name for a user: use up to 64 letters, digits, `_`, `-` and `.`"
         )
     root = os.path.abspath(os.path.expanduser(directory))  # noqa: PTH100, PTH111 - as in directory.py
     file = os.path.join(root, "users.json")  # noqa: PTH118 - as above
@@ -102,7 +102,7 @@ def _add(root: str, file: str, name: str, entries: list[dict[str, Any]]) -> str:
     checked(text, file)
     known: dict[str, Any] = json.loads(text)
     if name in {user["username"] for user in known["users"]}:
-        raise ConfigError(f"`{file}` has a user `{name}` already")
+        raise ConfigError(f"`{file}` already has a user `{name}`")
     secret = secrets.token_urlsafe(SECRET_BYTES)
     known["users"].append({"username": name, "password": secret})
     acl = {"subject": f"User:{name}", "policies": [{"entries": entries}]}
@@ -113,7 +113,7 @@ def _add(root: str, file: str, name: str, entries: list[dict[str, Any]]) -> str:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise ConfigError(f"`{path}` exists: take it away, or choose another name") from None
+        raise ConfigError(f"`{path}` exists: remove it, or choose another name") from None
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as credentials:
             credentials.write(credentials_text(name, secret))

@@ -1,4 +1,4 @@
-"""TLS of a server: what its options and the file of `tls.config.file` say."""
+"""TLS of a server, from its options and the file of `tls.config.file`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PASSWORDS = ("tls.server.keyPassword", "tls.client.keyPassword")
 
 
 class ServerTls(NamedTuple):
-    """How a server takes connections, and how it opens those for its own requests.
+    """How a server accepts connections, and how it opens those for its own requests.
 
     Attributes:
-        server: None: plain TCP alone.
+        server: None: only plain TCP.
         client: None: plain TCP.
     """
 
@@ -70,8 +70,8 @@ def metrics_tls(options: Any) -> MetricsTls | None:  # noqa: ANN401 - of either 
 class MetricsTls:
     """TLS of the metrics port: Python's own, with the files of the server's TLS.
 
-    Files are read again when they change. What cannot be used is logged, and what was in force
-    stays; each connection tries again, as a file that becomes readable looks unchanged.
+    Files are read again when they change. An unusable file is logged, and the old one stays in
+    force; each connection tries again, since a file that becomes readable looks unchanged.
 
     Args:
         options: The server's options.
@@ -105,10 +105,10 @@ class MetricsTls:
             )
         # Read by one thread, the one that accepts connections.
         self._versions, self._context = self._look(), self._read()
-        self._refused: object = None  # What was logged last: it is logged once.
+        self._refused: object = None  # The last logged error, to log it only once.
 
     def context(self) -> ssl.SSLContext:
-        """Return what the next connection uses."""
+        """Return the TLS for the next connection."""
         versions = self._look()
         if versions != self._versions:
             try:
@@ -120,7 +120,7 @@ class MetricsTls:
         return self._context
 
     def refusal(self, connection: ssl.SSLSocket) -> str | None:
-        """Why a client is refused whose handshake is done, by the rules of the other ports."""
+        """Why a client is refused after its handshake, by the rules of the other ports."""
         chain = None if self._check is None else _shown(connection)
         return None if self._check is None or not chain else self._check.refusal(chain)
 
@@ -152,7 +152,7 @@ class MetricsTls:
                     ssl.CERT_REQUIRED if self._requires_client else ssl.CERT_OPTIONAL
                 )
             if self._check is not None:
-                # A resumed session would not show the certificates of its client again.
+                # A resumed session would not present the client's certificates again.
                 context.options |= ssl.OP_NO_TICKET
                 context.num_tickets = 0
         except (OSError, ValueError) as error:
@@ -163,7 +163,7 @@ class MetricsTls:
 
 
 def _shown(connection: ssl.SSLSocket) -> list[bytes]:
-    """The certificates of a client, its own first, in DER form; none, if it showed none."""
+    """The certificates of a client, its own first, in DER form; empty if it presented none."""
     import ssl
 
     if sys.version_info >= (3, 13):
@@ -188,7 +188,7 @@ def _server(options: TlsOptions, passwords: dict[str, str]) -> _core.ServerTls:
         if certificate is not None or key is not None:
             raise ConfigError(
                 "`tls.test.mode.enable` makes a certificate for tests, and `tls.server.certPath` "
-                "or `tls.server.keyPath` names one: leave one of them out"
+                "or `tls.server.keyPath` names one: remove one of them"
             )
     elif certificate is None or key is None:
         raise ConfigError(
@@ -199,8 +199,8 @@ def _server(options: TlsOptions, passwords: dict[str, str]) -> _core.ServerTls:
     if (needs != "none") != options.tls_server_auth_client:
         raise ConfigError(
             f"`tls.server.need.client.auth` is `{needs}` and `tls.server.authClient` is "
-            f"{str(options.tls_server_auth_client).lower()}: a certificate that is not asked for, "
-            "or not checked, protects nothing; set both or none"
+            f"{str(options.tls_server_auth_client).lower()}: a certificate that is not requested, "
+            "or not verified, protects nothing; set both or none"
         )
     if needs == "require" and options.tls_server_mode == "permissive":
         raise ConfigError(
@@ -215,8 +215,8 @@ def _server(options: TlsOptions, passwords: dict[str, str]) -> _core.ServerTls:
         )
     if options.tls_server_crl_path is not None and needs == "none":
         raise ConfigError(
-            "`tls.server.crlPath` is set, but clients are not asked for certificates: set "
-            "`tls.server.need.client.auth`, or leave it out"
+            "`tls.server.crlPath` is set, but clients' certificates are not requested: set "
+            "`tls.server.need.client.auth`, or remove it"
         )
     warn_of_readers(_expanded(key))
     return _core.ServerTls(
@@ -263,7 +263,7 @@ def _with_file(options: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - as
         check_private("the passwords in", path, os.stat(path).st_mode)  # noqa: PTH116 - see _expanded
     unknown = pairs.keys() - set(TLS_KEYS) - {"tls.enable"}
     if unknown:
-        # The key itself may be a password that somebody put on a line of its own.
+        # The key itself may be a password that somebody put on a separate line.
         raise ConfigError(
             f"`{path}` has an unknown key in {_lines_of(text, unknown)}: it may have "
             f"{', '.join((*TLS_KEYS, *PASSWORDS))}"
@@ -277,7 +277,7 @@ def _with_file(options: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - as
 
 
 def _lines_of(text: str, keys: Collection[str]) -> str:
-    """Where keys stand in property text, as an error says it."""
+    """The lines of keys in property text, for an error."""
     from pyrmq.server.options.properties import key_lines
 
     numbers = sorted({at for at, key in key_lines(text) if key in keys})

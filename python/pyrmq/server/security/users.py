@@ -2,7 +2,7 @@
 
 The file is JSON, with the objects of Apache's requests 3001 to 3010; `crates/auth/src/rules.rs`
 shows it. A file that cannot be used stops a start; while the server runs, it is reported and the
-users and policies from before stay in force.
+old users and policies stay in force.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def user_file(options: Any, cluster: str) -> UserFile | None:  # noqa: ANN401 - 
     if not options.authentication_enabled:
         if options.authorization_enabled:
             raise ConfigError(
-                "`authorizationEnabled` is set without `authenticationEnabled`: anybody could name "
-                "any user; set both"
+                "`authorizationEnabled` is set without `authenticationEnabled`: anybody could "
+                "claim to be any user; set both"
             )
         return None
     if options.auth_config_path is None:

@@ -1,7 +1,7 @@
-"""Files that say who may do what: read again when they change, written so that a crash breaks none.
+"""Files of users and policies: read again when they change, written so that a crash breaks none.
 
-A file that cannot be used stops a start. While the server runs, it is reported, and what was in
-force stays in force.
+A file that cannot be used stops a start. While the server runs, it is reported, and the old content
+stays in force.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOOK_SECONDS = 0.25
-"""How often the files are checked: a change is in force within a second."""
+"""How often the files are checked, so that a change is in force within a second."""
 
 _LOCK_SECONDS = 10.0
 """How long a change waits for another one, which takes some milliseconds."""
@@ -37,7 +37,7 @@ Version = tuple[int, int, int]
 class Watched(ABC):
     """Rules from files, and the thread that checks whether these have changed.
 
-    Subclasses read the files; `what` is how the log calls the rules.
+    Subclasses read the files; `what` names the rules in the log.
 
     Example:
         >>> issubclass(UserFile, Watched)  # doctest: +SKIP
@@ -53,10 +53,10 @@ class Watched(ABC):
 
     @abstractmethod
     def reload(self) -> str | None:
-        """Read what has changed. Returns what is in force now; None if nothing has changed.
+        """Read changed files. Returns what is in force now; None if nothing has changed.
 
         Raises:
-            ConfigError: A file cannot be used; what was in force still is.
+            ConfigError: A file cannot be used; the old content stays in force.
         """
 
     def watch(self) -> None:
@@ -85,9 +85,7 @@ class Watched(ABC):
             except (ConfigError, OSError) as error:
                 if str(error) != last:
                     last = str(error)
-                    log.get("pyrmq.audit").error(
-                        "the %s from before stay in force: %s", self.what, error
-                    )
+                    log.get("pyrmq.audit").error("the old %s stay in force: %s", self.what, error)
 
 
 def version(path: str) -> Version:
@@ -107,7 +105,7 @@ def read_private(what: str, path: str) -> tuple[bytes, Version]:
     """Return the content of a file that only its owner may read, and its version.
 
     Args:
-        what: What it has, as an error says it.
+        what: Its content, for error texts.
         path: The file.
 
     Raises:
@@ -174,7 +172,7 @@ def write_private(path: str, text: bytes) -> None:
     Raises:
         OSError: It cannot be written; the old file is still there, unless the disk fails last.
     """
-    # A link stays one: what it leads to is replaced.
+    # A link stays one: its target is replaced.
     path = os.path.realpath(path)
     # A name of its own: two writers must not write into one file.
     fresh = f"{path}.{os.urandom(6).hex()}.tmp"

@@ -1,1 +1,1 @@
-"""What streaming queries do, and how far behind they are."""
+"""The progress of streaming queries, and their lag."""

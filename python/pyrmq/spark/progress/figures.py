@@ -1,8 +1,8 @@
-"""What a streaming query's progress says of its lag: pure reading, no Spark.
+"""Computes a streaming query's lag from its progress, without Spark.
 
-Spark cannot show metrics of a Python source, but its progress has the offsets: what waits is
+Spark cannot show metrics of a Python source, but its progress has the offsets: the lag is
 ``latestOffset`` minus ``endOffset``. Each end also has the store time of the message before it, so
-what waits behind it is at most that old.
+the waiting messages are at most that old.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["BatchFigures", "Lag", "figures_of", "lag"]
 
 @dataclass(frozen=True, kw_only=True)
 class Lag:
-    """How far a query is behind its topics.
+    """The lag of a query behind its topics.
 
     Attributes:
-        rows: offsets that wait in all queues; None while Spark does not say (4.1).
-        queues: offsets that wait, by queue, without the queues where none does.
-        oldest_s: upper bound of the age of the oldest waiting message, in seconds; None when none
+        rows: offsets that wait in all queues; None if Spark does not report them (4.1).
+        queues: offsets that wait, by queue, without queues that have none.
+        oldest_s: upper bound of the age of the oldest waiting message, in seconds; None if none
             waits or it is not known.
     """
 
@@ -62,12 +62,12 @@ class BatchFigures:
         query: name of the query, or its id.
         batch: its number.
         rows: rows that it read.
-        rows_per_second: rows that the query processed a second in this batch.
-        seconds: what the batch took.
-        lag: what waited when it ended.
-        seconds_left: when the query will have caught up, at the pace between the last two batches;
-            None when it is not known, or not at all.
-        observed: what the query observed of its rows, by name (`DataFrame.observe`).
+        rows_per_second: rows that the query processed per second in this batch.
+        seconds: duration of the batch.
+        lag: the lag when it ended.
+        seconds_left: time until the query has caught up, at the rate between the last two batches;
+            None if unknown, or if it does not catch up.
+        observed: values that the query observed, by name (`DataFrame.observe`).
         dropped: rows that operators with a state dropped as later than the watermark, by the
             operator's name.
     """
@@ -118,10 +118,10 @@ class BatchFigures:
 
 
 def lag(query: StreamingQuery) -> Lag | None:
-    """Return how far a query was behind its topics at the end of its last batch.
+    """Return the lag of a query at the end of its last batch.
 
     Returns:
-        None before the first batch, and for a query without a source of ours.
+        None before the first batch, and for a query without this source.
 
     Example:
         >>> lag(query).rows  # doctest: +SKIP
@@ -140,11 +140,11 @@ def figures_of(
 
     Args:
         progress: a `StreamingQueryProgress`, or its JSON as a dictionary.
-        before: the figures of the batch before, for the pace.
+        before: the figures of the previous batch, for the rate.
         now: seconds since 1970; None for now.
 
     Returns:
-        None for a query without a source of ours.
+        None for a query without this source.
     """
     given = _as_dict(progress)
     found = _lag(given, time.time() if now is None else now)

@@ -1,4 +1,4 @@
-"""Shows what streaming queries do: a line a batch, JSON lines, or metrics for Prometheus."""
+"""Shows what streaming queries do: a line per batch, JSON lines, or metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -29,16 +29,18 @@ _log = logging.getLogger("pyrmq.spark")
 
 
 class Listener(StreamingQueryListener):
-    """Takes the progress of every query of a session; made by `listen`.
+    """Receives the progress of every query of a session; made by `listen`.
 
     Args:
         spark: the session.
-        tell: gets the figures of each batch of a query that reads from topics.
+        callbacks: each gets the figures of each batch of a query that reads from topics.
     """
 
-    def __init__(self, spark: SparkSession, tell: list[Callable[[BatchFigures], None]]) -> None:
+    def __init__(
+        self, spark: SparkSession, callbacks: list[Callable[[BatchFigures], None]]
+    ) -> None:
         self._session = spark
-        self._tell = tell
+        self._callbacks = callbacks
         self._last: dict[str, BatchFigures] = {}
         self.metrics_address: str | None = None
         self._close: list[Callable[[], object]] = []
@@ -48,15 +50,15 @@ class Listener(StreamingQueryListener):
         """Do nothing: the first batch says more."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Tell the figures of a batch. Errors are logged: Spark would stop telling others."""
+        """Pass on the figures of a batch. Errors are logged: Spark would call no other listener."""
         try:
             key = str(event.progress.id)
             found = figures_of(event.progress, self._last.get(key))
             if found is None:
                 return
             self._last[key] = found
-            for tell in self._tell:
-                tell(found)
+            for callback in self._callbacks:
+                callback(found)
         except Exception:  # noqa: BLE001 - a faulty line must not end the query
             _log.exception("the progress of a query could not be shown")
 
@@ -84,13 +86,13 @@ def listen(
 ) -> Listener:
     """Show each batch of the session's queries that read from topics, in one line.
 
-    A line has rows, rows a second, the lag by queue, how old the oldest waiting message is at
-    most, and when the query will have caught up.
+    A line has rows, rows per second, the lag by queue, the maximum age of the oldest waiting
+    message, and when the query will have caught up.
 
     Args:
         spark: the session.
         output: where lines go; None for standard error.
-        as_json: one JSON object a line.
+        as_json: one JSON object per line.
         metrics_port: also serve the figures for Prometheus at this port of 127.0.0.1, 0 for any
             (extra ``metrics``); `Listener.metrics_address` says where.
         on_batch: call this function instead of writing lines.
@@ -112,11 +114,11 @@ def listen(
         stream.write(text + "\n")
         stream.flush()
 
-    tell = [on_batch if on_batch is not None else write]
+    callbacks = [on_batch if on_batch is not None else write]
     if metrics_port is None:
-        return Listener(spark, tell)
+        return Listener(spark, callbacks)
     exporter = _Exporter(metrics_port)
-    made = Listener(spark, [*tell, exporter.record])
+    made = Listener(spark, [*callbacks, exporter.record])
     made.metrics_address = exporter.address
     made._close.append(exporter.close)
     return made
@@ -141,10 +143,10 @@ class _Exporter:
         counter, gauge = prometheus.Counter, prometheus.Gauge
         self.rows = made(counter, "rows", "Rows read.", of_query)
         self.batches = made(counter, "batches", "Batches done.", of_query)
-        self.seconds = made(gauge, "batch_seconds", "What the last batch took.", of_query)
+        self.seconds = made(gauge, "batch_seconds", "Duration of the last batch.", of_query)
         self.lag = made(gauge, "lag", "Offsets that wait to be read.", of_query)
         self.oldest = made(
-            gauge, "oldest_seconds", "The oldest waiting message is at most so old.", of_query
+            gauge, "oldest_seconds", "Maximum age of the oldest waiting message.", of_query
         )
         self.by_queue = made(gauge, "queue_lag", "Offsets that wait in a queue.", of_queue)
         self._shown: dict[str, set[tuple[str, ...]]] = {}
@@ -154,7 +156,7 @@ class _Exporter:
         self.address = f"127.0.0.1:{self._server.server_port}"
 
     def record(self, figures: BatchFigures) -> None:
-        """Take the figures of a batch."""
+        """Record the figures of a batch."""
         query, lag = figures.query, figures.lag
         self.rows.labels(query).inc(figures.rows)
         self.batches.labels(query).inc()

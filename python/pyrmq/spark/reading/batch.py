@@ -1,8 +1,8 @@
-"""The batch read. Offsets are fixed at planning and travel in the tasks: a retry reads the same.
+"""The batch read. Offsets are fixed at planning and sent with the tasks, so a retry reads the same.
 
-A reader takes no conditions (`pushFilters`). Up to Spark 4.2 `PythonDataSourceV2` keeps one planned
-read for each frame or view, `setReadInfo`, and later queries without conditions of their own get
-it: they would read only what the first query's conditions chose.
+A reader accepts no conditions (`pushFilters`). Up to Spark 4.2 `PythonDataSourceV2` keeps one
+planned read for each frame or view, `setReadInfo`, and later queries without conditions get it:
+they would read only what the first query's conditions chose.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RangePartition(InputPartition):
 
     @classmethod
     def of(cls, tasks: list[list[Range]], addresses: dict[str, str]) -> list[InputPartition]:
-        """Return one partition a task."""
+        """Return one partition per task."""
         return [
             cls(tuple(Part(addresses[piece.queue.broker], piece) for piece in task))
             for task in tasks
@@ -53,10 +53,10 @@ class BatchReader(Shipped, DataSourceReader):
         projection(schema, options.layout)
 
     def partitions(self) -> list[InputPartition]:
-        """Find start and end and cut what lies between into tasks.
+        """Find start and end, and cut the range between them into tasks.
 
         Raises:
-            OffsetError: a queue's start lies behind its end, or its end behind what it holds.
+            OffsetError: a queue's start is after its end, or its end after its last message.
             DataLossError: a part has expired.
             BrokerAway: a broker does not answer.
         """

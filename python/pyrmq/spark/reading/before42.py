@@ -1,6 +1,6 @@
-"""Stand-ins for what Spark 4.1 lacks, so that one stream reader serves it too.
+"""Replacements for what Spark 4.1 lacks, so that one stream reader works with it too.
 
-Spark 4.1 has no admission control for Python sources: it never looks at these.
+Spark 4.1 has no admission control for Python sources: it never uses these.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["ReadAllAvailable", "ReadMaxRows", "SupportsTriggerAvailableNow"]
 
 @dataclass
 class ReadAllAvailable:
-    """Everything that is there."""
+    """All available rows."""
 
 
 @dataclass
@@ -23,4 +23,4 @@ class ReadMaxRows:
 
 
 class SupportsTriggerAvailableNow:
-    """Can end at what was there at the start."""
+    """Can end at the offsets that existed at the start."""

@@ -1,4 +1,4 @@
-"""Reading a directory of log files as Spark drives it."""
+"""Reads a directory of log files for Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LogPartition(InputPartition):
 
 
 def _partitions(options: LogOptions, pieces: list[LogPiece]) -> list[InputPartition]:
-    """Make a task of each piece, and of pieces that are small together."""
+    """Make a task of each piece, or of several small ones."""
     tasks: list[list[LogPiece]] = []
     size = 0
     for piece in pieces:
@@ -50,7 +50,7 @@ def _partitions(options: LogOptions, pieces: list[LogPiece]) -> list[InputPartit
 
 
 class LogBatchReader(DataSourceReader):
-    """Reads what a directory holds, once."""
+    """Reads the content of a directory, once."""
 
     def __init__(self, options: LogOptions, schema: StructType) -> None:
         self.options = options
@@ -76,11 +76,11 @@ class LogBatchReader(DataSourceReader):
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a directory as its broker, or a copy, makes it grow.
+    """Follows a directory that grows, through its broker or by copies.
 
-    Offsets are positions of the log: ``{"@start": 0, "@v": 1, "position": 4096}``. ``@start``
-    stands in the first batch only: Spark asks for the beginning again when that batch was planned
-    but not finished, and "latest" has moved by then.
+    Offsets are positions of the log: ``{"@start": 0, "@v": 1, "position": 4096}``. ``@start`` is
+    only in the first batch: Spark requests the start again if that batch was planned but not
+    finished, and "latest" has moved by then.
     """
 
     def __init__(self, options: LogOptions, schema: StructType) -> None:
@@ -104,8 +104,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """Return the end of the next batch; `start` itself when there is nothing new.
 
-        Spark 4.1 tells no start. It stands at the end that was planned last; before the first one
-        it may stand anywhere, so that it gets everything: no end lies before its place.
+        Spark 4.1 passes no start. Its position is the end that was planned last. Before the first
+        end it may be anywhere, so it gets everything: no end is before its position.
         """
         at = start or self._planned or self.initialOffset()
         rows = getattr(limit, "max_rows", None)
@@ -130,14 +130,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(rows) if rows else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Let the query end at what is there now."""
+        """Let the query end at the current end."""
         self._frozen = plan(self.options)[1]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Cut a batch into tasks."""
         begin = _position(start)
         if begin == self._initial:
-            # Where a query without a finished batch begins was asked anew.
+            # Spark requested the start again, as no batch has finished.
             begin = end.get("@start", begin)
         pieces, _ = plan(self.options, start=begin, end=_position(end))
         return _partitions(self.options, pieces)
@@ -149,7 +149,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _oldest(options: LogOptions) -> int:
-    """Position of the log's first byte: what is there is not read."""
+    """Return the position of the log's first byte, without reading the log."""
     from pyrmq._tables.logs.log_plan import LogDirectory
 
     files = LogDirectory(options.directory).files()
@@ -161,6 +161,6 @@ def _position(written: dict[str, Any]) -> int:
     if written.get("@v") != _VERSION or not isinstance(position, int):
         raise OffsetError(
             f"the checkpoint has other offsets than those of a directory: {written!r:.200}; use a"
-            " checkpoint directory of its own for each query"
+            " separate checkpoint directory for each query"
         )
     return position

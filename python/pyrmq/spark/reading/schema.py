@@ -1,4 +1,4 @@
-"""What a Spark schema asks for, and the Arrow schema that Spark expects for it.
+"""The columns that a Spark schema names, and the Arrow schema that Spark expects for it.
 
 The Arrow schema is made here because Spark's own conversion is private and changed between
 releases; it must equal Spark's exactly or the read fails.
@@ -21,14 +21,14 @@ __all__ = ["arrow_schema", "projection"]
 
 
 def projection(schema: StructType, layout: Layout = "rocketmq") -> tuple[str, ...]:
-    """Return which columns a schema asks for, in its order.
+    """Return the columns that a schema names, in its order.
 
     Args:
         schema: ours or the user's; names in any case.
-        layout: whose columns they are.
+        layout: the layout that they belong to.
 
     Raises:
-        SchemaError: an unknown column, one that stands twice, or one with another type than ours.
+        SchemaError: an unknown column, a repeated one, or one with another type than ours.
     """
     if not schema.fields:
         raise SchemaError("the schema has no column: name at least one")
@@ -36,7 +36,7 @@ def projection(schema: StructType, layout: Layout = "rocketmq") -> tuple[str, ..
     for field in schema.fields:
         name = known(field.name, layout)
         if name in names:
-            raise SchemaError(f"column {field.name}: stands twice in the schema")
+            raise SchemaError(f"column {field.name}: is twice in the schema")
         found = field.dataType.simpleString()
         kinds = [TYPES[layout][name], *([ALSO[name]] if name in ALSO else [])]
         if found not in kinds:
@@ -49,7 +49,7 @@ def projection(schema: StructType, layout: Layout = "rocketmq") -> tuple[str, ..
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Build the Arrow schema that Spark expects for a schema that `projection` took.
+    """Build the Arrow schema that Spark expects for a schema that `projection` accepted.
 
     Names and nullability are the schema's own; timestamps are microseconds in UTC.
     """

@@ -1,4 +1,4 @@
-"""The streaming read as Spark drives it: `planning/progress.py` decides, this translates."""
+"""The streaming read for Spark: `planning/progress.py` decides, this translates."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _log = logging.getLogger("pyrmq.spark")
 
 
 class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics batch by batch, from a position that Spark's checkpoint keeps."""
+    """Reads topics batch by batch, from a position in Spark's checkpoint."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
@@ -54,7 +54,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         projection(schema, options.layout)
 
     def shipped(self) -> dict[str, Any]:
-        """Leave connections and progress on the driver: executors only read."""
+        """Keep connections and progress on the driver: executors only read."""
         return {**self.__dict__, "_progress": None, "_cluster": None}
 
     def initialOffset(self) -> dict[str, Any]:
@@ -72,10 +72,10 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._planning().latest(start, limit=rows, wait_for_more=not unlimited)
 
     def getDefaultReadLimit(self) -> ReadAllAvailable | ReadMaxRows:
-        """Return the limit of ``maxOffsetsPerTrigger``; ``maxBytesPerTrigger`` holds beside it."""
+        """Return the limit of ``maxOffsetsPerTrigger``; ``maxBytesPerTrigger`` applies as well."""
         rows = self.options.max_offsets_per_trigger
         if not rows and self.options.max_bytes_per_trigger:
-            # "All that is there" is what Trigger.Once asks for, and no limit holds then.
+            # Trigger.Once requests all available rows, without limits.
             rows = LARGEST
         return ReadMaxRows(rows) if rows else ReadAllAvailable()
 
@@ -84,7 +84,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._planning().report()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Let the query end at what is there now."""
+        """Let the query end at the current ends."""
         self._planning().freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -105,7 +105,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         )
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit to the group, if the options say so; the checkpoint is what a query goes by."""
+        """Commit to the group if the options say so; the query itself relies on the checkpoint."""
         if not self.options.commit_to_group:
             return
         self._planning()

@@ -1,1 +1,1 @@
-"""The sink: what a task sends, and what makes it exactly once."""
+"""The sink: sends a task's rows, at least once or exactly once."""

@@ -1,19 +1,19 @@
-"""What the exactly-once sink keeps beside the checkpoint: which batch was begun, which is done.
+"""Files of the exactly-once sink beside the checkpoint: which batch was begun, which is done.
 
 ```text
-<checkpoint>/pyrmq-sink/7.fence    batch 7 is in the topic, whole
-<checkpoint>/pyrmq-sink/7.intent   the batch behind it was begun: ends of the topic's queues then
+<checkpoint>/pyrmq-sink/7.fence    batch 7 is in the topic, complete
+<checkpoint>/pyrmq-sink/7.intent   the next batch was begun: ends of the topic's queues then
 ```
-The intent is written before the first task sends. So a batch that finds one was begun before, and
-only then what the topic got since is read back, to leave out the rows that are there already. A
+The intent is written before the first task sends. So a batch that finds one was begun before. Only
+then the messages stored since are read back, to leave out rows that are already in the topic. A
 batch at or below the fence is not sent at all. Files are written under another name and renamed.
 
 Both name the topic's brokers, each with the time when it was last in a route: a name server that
-was started a moment ago knows only some of them, and a readback has to wait for all.
+has just started knows only some of them, and a readback must wait for all.
 
-A number does not say which rows a batch had: a checkpoint that was restored counts its batches
-anew. So a fence also has a hash of what the checkpoint logged of its batch (``offsets/7``) or, in
-foreachBatch, the number of rows and a hash of them, and a batch with others is not left out.
+A number does not identify a batch's rows: a restored checkpoint numbers its batches again. So a
+fence also has a hash of what the checkpoint logged of its batch (``offsets/7``) or, in
+foreachBatch, the number of rows and a hash of them. A batch that differs is not left out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["Begun", "Fence", "opened"]
 _NONE = -1
 """The fence of a query without a finished batch."""
 _FORGET_MS = 600_000
-"""A broker that was in no route for so long has been taken out of its cluster."""
+"""A broker that was in no route for this time, in ms, has been taken out of its cluster."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Begun:
     Attributes:
         done: the newest batch that is in the topic; -1 for none.
         ends: where the topic's queues ended when the batch was first begun.
-        again: it was begun before.
-        query: the query whose batches are meant, if the fence names it.
+        again: whether it was begun before.
+        query: the query of the batches, if the fence names it.
         run: the run of that query which finished the batch, if the fence names it.
-        rows: what the newest batch had: how many rows, and a hash of them; None if unknown.
+        rows: the number of rows of the newest batch, and a hash of them; None if unknown.
         brokers: the topic's brokers, also those that were in no route when the batch began.
     """
 
@@ -71,8 +71,8 @@ class Fence:
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
         topic: the sink's topic; two sinks cannot share a checkpoint.
-        of_query: the folder is in a query's checkpoint, and so has to fit it. False in
-            foreachBatch, where the folder is any, and the fence names the query.
+        of_query: whether the folder is in a query's checkpoint, and so must match it. False in
+            foreachBatch, where it is any folder, and the fence names the query.
     """
 
     def __init__(self, checkpoint: str, topic: str, *, of_query: bool = True) -> None:
@@ -82,14 +82,14 @@ class Fence:
         self._topic = topic
 
     def begin(self, ends: Callable[[bool], Offsets]) -> Begun:
-        """Take note that the next batch begins, unless that was noted before.
+        """Record that the next batch begins, unless that was recorded before.
 
         Args:
-            ends: asks where the topic's queues end now; true: the topic has been written to, so
-                that a name server that does not know it will.
+            ends: returns where the topic's queues end now. Argument true: the topic has been
+                written to, so a name server that does not know it yet will.
 
         Raises:
-            FenceError: the files are of another topic, or the checkpoint was deleted under them.
+            FenceError: the files belong to another topic, or the checkpoint was deleted.
         """
         done, fence = self._newest()
         rows = (int(fence["rows"]), str(fence["hash"])) if "hash" in fence else None
@@ -115,7 +115,7 @@ class Fence:
         run: str | None = None,
         rows: tuple[int, str] | None = None,
     ) -> None:
-        """Take note that a batch is in the topic, and forget the earlier ones.
+        """Record that a batch is in the topic, and forget the earlier ones.
 
         Args:
             batch: its number.
@@ -147,14 +147,14 @@ class Fence:
         if written.get("topic") != self._topic:
             raise FenceError(
                 f"{self._folder} belongs to a sink of topic {written.get('topic')}, this one writes"
-                f" {self._topic}: give each query a checkpoint directory of its own"
+                f" {self._topic}: give each query its own checkpoint directory"
             )
         if self._of_query:
             self._check_checkpoint(done, written.get("offsets"))
         return done, written
 
     def _check_checkpoint(self, done: int, sent: str | None) -> None:
-        """A fence ahead of the checkpoint would leave out the batches of a query that is new."""
+        """Refuse a fence ahead of the checkpoint: it would leave out batches of a new query."""
         offsets = f"{self._root}/offsets"
         logged = [
             int(info.base_name)
@@ -176,7 +176,7 @@ class Fence:
             )
 
     def _logged(self, batch: int) -> str | None:
-        """Return a hash of what Spark logged of a batch before it began; None without it."""
+        """Return a hash of what Spark logged of a batch before it began; None without a log."""
         path = f"{self._root}/offsets/{batch}"
         if self._files.get_file_info(path).type == pafs.FileType.NotFound:
             return None
@@ -217,7 +217,7 @@ class Fence:
 
 
 def _last_seen(ends: Offsets, before: Mapping[str, int]) -> dict[str, int]:
-    """Return when each broker was last in a route: now, or not long ago."""
+    """Return when each broker was last in a route, now or recently."""
     now_ms = time.time_ns() // 1_000_000
     kept = {broker: at for broker, at in before.items() if at > now_ms - _FORGET_MS}
     return kept | {queue.broker: now_ms for queue in ends}
@@ -236,7 +236,7 @@ def opened(folder: str) -> tuple[pafs.FileSystem, str]:
 
 
 def _uri(checkpoint: str) -> str:
-    """Hadoop writes file:/path, a URI has file:///path."""
+    """Convert Hadoop's file:/path to a URI's file:///path."""
     if checkpoint.startswith("file:") and not checkpoint.startswith("file://"):
         return "file://" + checkpoint.removeprefix("file:")
     return checkpoint

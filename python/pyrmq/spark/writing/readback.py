@@ -1,4 +1,4 @@
-"""What a sink's topic got since a batch was begun, read back where rows may be there already."""
+"""Reads back what a sink's topic got since a batch was begun, if rows may be in it already."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["names_in_topic", "topic_ends"]
 
 _PAUSE_S = 0.2
 _SETTLE_S = 1.0
-"""How long a broker may take to show in its queues what it has received."""
+"""How long a broker may take until received messages appear in its queues."""
 
 
 def topic_ends(options: SinkOptions, topic: str, *, is_known: bool = False) -> Offsets:
@@ -34,8 +34,8 @@ def topic_ends(options: SinkOptions, topic: str, *, is_known: bool = False) -> O
     Args:
         options: name servers and time-outs.
         topic: the sink's topic.
-        is_known: it has been written to: a name server that does not know it was started again,
-            and its brokers will register.
+        is_known: whether it has been written to. A name server that does not know it was then
+            restarted, and the brokers will register.
 
     Raises:
         BrokerAway: a broker of the topic does not answer.
@@ -51,7 +51,7 @@ def topic_ends(options: SinkOptions, topic: str, *, is_known: bool = False) -> O
                 continue
             raise TopicNotFound(
                 f"topic {topic}: does not exist on {options.name_server}. Create it (`pyrmq topic"
-                f" create {topic}`), or look at the spelling: delivery=exactly-once needs to know"
+                f" create {topic}`), or check the spelling: delivery=exactly-once must know"
                 " the topic's brokers before it sends",
                 topic=topic,
             ) from error
@@ -60,23 +60,23 @@ def topic_ends(options: SinkOptions, topic: str, *, is_known: bool = False) -> O
 def names_in_topic(
     options: SinkOptions, topic: str, since: Offsets, brokers: Sequence[str], prefix: str
 ) -> set[str]:
-    """Return the names of a task's rows that a topic holds.
+    """Return the names of a task's rows that a topic has.
 
-    The task's earlier attempt has ended, but a broker may have been hanging or away: what it
-    received can show up late. So this waits for the topic's brokers, and reads on until a look
+    The task's earlier attempt has ended, but a broker may have been hanging or down: messages that
+    it received can appear late. So this waits for the topic's brokers, and reads on until a pass
     finds none of the task's rows.
 
     Args:
         options: name servers and time-outs.
         topic: the sink's topic.
-        since: where to begin in each queue; a queue without one is read whole.
+        since: where to start in each queue; a queue without an offset is read from its start.
         brokers: the brokers that the topic had when the batch began.
-        prefix: the names of the task's rows begin with it.
+        prefix: the beginning of the names of the task's rows.
 
     Raises:
-        BrokerAway: one of `brokers`, or another one of the topic, does not answer or is in no
+        BrokerAway: one of `brokers`, or another broker of the topic, does not answer or is in no
             route.
-        DataLossError: messages behind `since` are gone, or a queue stays shorter than `since`.
+        DataLossError: messages after `since` are gone, or a queue stays shorter than `since`.
     """
     _bounds(options, topic, brokers)
     read_to = dict(since)
@@ -99,9 +99,9 @@ def names_in_topic(
 def _rebuilt(
     options: SinkOptions, topic: str, needed: Offsets, brokers: Sequence[str]
 ) -> tuple[dict[Queue, Bounds], dict[str, str]]:
-    """Look at a topic whose queues hold at least what they held before.
+    """Read the ends of a topic's queues once they have at least reached the earlier ones.
 
-    A broker that was killed rebuilds its queues from its log, and shows less meanwhile: rows that
+    A killed broker rebuilds its queues from its log and shows fewer messages meanwhile: rows that
     it has would seem to be missing.
     """
     deadline = time.monotonic() + options.timeout_ms / 1000
@@ -168,7 +168,7 @@ def _bounds(
         bounds = await_brokers(asked, cluster, all_of_route=True).bounds
     except TopicNotFound as error:
         if brokers:
-            # A name server that was started again, or whose brokers all are away, knows no route.
+            # A restarted name server, or one whose brokers are all down, knows no route.
             raise BrokerAway(
                 f"topic {topic}: its brokers {', '.join(brokers)} are in no route; waited"
                 f" {options.timeout_ms / 1000:g} s (timeoutMs)"

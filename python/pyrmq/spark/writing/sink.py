@@ -1,9 +1,9 @@
 """The sink: rows become messages, at least once or exactly once.
 
 A task sends its rows from Arrow batches and returns when all are stored. At least once: a task or
-batch that Spark runs again sends its rows again. Exactly once: every message carries its row's name
-(stamps.py); a task that may have sent before reads back what the topic got since the batch was
-begun (fence.py) and sends what is missing.
+batch that Spark runs again sends its rows again. Exactly once: every message has its row's name
+(stamps.py). A task that may have sent before reads back what the topic got since the batch was
+begun (fence.py), and sends what is missing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):
     """Writes a frame to a topic once.
 
     In foreachBatch Spark writes the frame of a batch again when the batch is run again. Rows are
-    named by query and batch then, and the fence lies in the directory of checkpointLocation.
+    named by query and batch then, and the fence is in the directory of checkpointLocation.
     """
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
@@ -51,10 +51,10 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         self.begun = self._begin(self._fence())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send one task's rows; nothing when its batch is in the topic already."""
+        """Send one task's rows; nothing if its batch is already in the topic."""
         task = Task.here()
         if self.begun is None or task.batch < 0:
-            # No batch of a query: nothing runs it again, but for its own tasks.
+            # Not a batch of a query: only its tasks can be run again.
             alone = replace(task, query=self.job, batch=0)
             return self._send(iterator, alone, self.begun)
         if self.options.checkpoint is None:
@@ -69,7 +69,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         return self._send(iterator, task, self.begun)
 
     def _skipped(self, rows: Iterator[pa.RecordBatch], task: Task) -> Sent:
-        """Count the rows of a batch that is in the topic, and take their hash."""
+        """Count and hash the rows of a batch that is in the topic."""
         stamps = Stamps("")
         for table in rows:
             if table.num_rows:
@@ -77,7 +77,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         return Sent(0, stamps.rows, 0, task, stamps.digest)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Take note that the batch of a query is in the topic.
+        """Record that the batch of a query is in the topic.
 
         Raises:
             FenceError: a batch of this number was sent before, with other rows.
@@ -99,11 +99,11 @@ class BatchWriter(Writer, DataSourceArrowWriter):
             )
 
     def _check_query(self, begun: Begun, task: Task) -> None:
-        """Rows would be left out for another query's batches, or for another write's."""
+        """Refuse a fence of another query or write, which would leave out rows."""
         if begun.query is not None and begun.query != task.query:
             raise FenceError(
                 f"{self.options.checkpoint} belongs to query {begun.query}, this is {task.query}:"
-                " use a directory of its own for each query"
+                " use a separate directory for each query"
             )
         if begun.rows is not None and task.batch < begun.done:
             raise FenceError(
@@ -113,7 +113,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         if begun.done == task.batch and begun.run == task.run:
             raise FenceError(
                 f"batch {task.batch} is written twice with {self.options.checkpoint}: each write"
-                " in foreachBatch needs a checkpointLocation of its own"
+                " in foreachBatch needs its own checkpointLocation"
             )
 
     def _fence(self) -> Fence | None:
@@ -132,7 +132,7 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
         self.begun = self._begin(self._fence())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send one task's rows; nothing when its batch is in the topic already."""
+        """Send one task's rows; nothing if its batch is already in the topic."""
         task = Task.here()
         if self.begun is not None:
             if not task.query or task.batch < 0:
@@ -144,13 +144,13 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
         return self._send(iterator, task, self.begun)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Take note that the batch is in the topic."""
+        """Record that the batch is in the topic."""
         fence = self._fence()
         if fence is not None:
             fence.commit(batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: what was sent stays, and the batch is run again."""
+        """Do nothing: sent messages stay, and the batch is run again."""
 
     def _fence(self) -> Fence | None:
         options = self.options

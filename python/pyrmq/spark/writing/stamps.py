@@ -1,6 +1,6 @@
-"""Names of rows for the exactly-once sink, and which of them a topic has already.
+"""Names of rows for the exactly-once sink, and which of them a topic already has.
 
-A row's name is made of the query, the batch, the partition, a hash of what it holds, and the number
+A row's name consists of the query, the batch, the partition, a hash of its content, and the number
 of equal rows before it. So a partition that is computed again in another order has the same names.
 """
 
@@ -23,7 +23,7 @@ PROPERTY = "PYRMQ_TX"
 
 
 _NULL = np.uint64(0xD6E8FEB86659FD93)
-"""Tells a NULL from what stands in its place."""
+"""Distinguishes a NULL from the value in its place."""
 
 
 _MASK = 2**64 - 1
@@ -48,7 +48,7 @@ class Stamps:
         self.prefix = prefix
         self.rows = 0
         self.digest = 0
-        """Sum of the rows' hashes: the same for the same rows in any order and partitions."""
+        """Sum of the rows' hashes, which does not depend on their order and partitions."""
         self._seen = _Seen()
 
     def of(self, table: pa.RecordBatch) -> pa.Array:
@@ -63,13 +63,13 @@ class Stamps:
 
 
 class _Seen:
-    """The hashes of earlier rows, in sorted runs of which each is longer than the next."""
+    """The hashes of earlier rows, in sorted runs, each longer than the next."""
 
     def __init__(self) -> None:
         self._runs: list[np.ndarray] = []
 
     def numbered(self, hashes: np.ndarray) -> np.ndarray:
-        """Take hashes; return how often each was there before, in earlier calls and in this one."""
+        """Add hashes; return how often each occurred before, in earlier calls and in this one."""
         new = np.sort(hashes)
         numbers = np.zeros(len(hashes), np.int64)
         if not len(hashes):
@@ -77,7 +77,7 @@ class _Seen:
         if (new[1:] == new[:-1]).any():
             numbers += pd.Series(hashes).groupby(hashes).cumcount().to_numpy()
         for run in self._runs:
-            # Few rows equal earlier ones: a search in order finds out soon.
+            # Few rows equal earlier ones: a search in order is fast.
             places = np.searchsorted(run, new)
             if (run[np.minimum(places, len(run) - 1)] == new).any():
                 first = np.searchsorted(run, hashes, "left")
@@ -86,7 +86,7 @@ class _Seen:
         return numbers
 
     def _add(self, run: np.ndarray) -> None:
-        """Take a sorted run; an earlier one is sorted again only when it doubles."""
+        """Add a sorted run; an earlier one is sorted again only when it doubles."""
         while self._runs and len(self._runs[-1]) <= len(run):
             # A stable sort of two sorted runs merges them.
             run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
@@ -131,11 +131,11 @@ def _hashable(array: pa.Array) -> np.ndarray:
         return np.array(
             ["\0null" if value is None else value for value in array.to_pylist()], dtype=object
         )
-    # Numbers stay numbers beside a NULL: a row's name cannot depend on the rows around it.
+    # Numbers stay numbers beside a NULL: a row's name must not depend on other rows.
     zero = pa.scalar(0).cast(array.type)
     return np.asarray(array.fill_null(zero).to_numpy(zero_copy_only=False))
 
 
 def missing(names: pa.Array, there: set[str]) -> Sequence[int]:
-    """Return the rows whose names are not there."""
+    """Return the rows whose names are not in the topic."""
     return [row for row, name in enumerate(names.to_pylist()) if name not in there]

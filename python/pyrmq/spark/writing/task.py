@@ -1,4 +1,4 @@
-"""What one task of a write does: it sends its rows from Arrow batches, and says how many."""
+"""One task of a write: sends its rows from Arrow batches, and counts them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ __all__ = ["Sent", "Task", "Writer"]
 _producers: dict[tuple[int, str, str, bool, Security], Producer] = {}
 _SHOWN = 200
 _BAD_ROW_BYTES = (4 << 20) - (64 << 10)
-"""A bad row has room for its properties in a message of the default size, and is cut there."""
+"""A bad row is cut to this size, which leaves space for properties in a message of default size."""
 _RETRIES = 2
 
 
 @dataclass(frozen=True)
 class Task:
-    """Where a task stands among all tasks of its query; a write of its own is query and batch 0."""
+    """The position of a task among all tasks of its query; a single write has query and batch 0."""
 
     query: str
     batch: int
@@ -51,7 +51,7 @@ class Task:
 
     @classmethod
     def here(cls) -> Task:
-        """Return where this task stands; without a query outside of streaming."""
+        """Return this task's position; outside streaming it has no query."""
         context = TaskContext.get()
         assert context is not None, "a write runs in a task"
         return cls(
@@ -65,13 +65,13 @@ class Task:
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What a task did.
+    """The result of a task.
 
     Attributes:
         rows: rows that it stored.
-        there: rows that were in the topic already.
+        there: rows that were already in the topic.
         bad: rows that went to the topic of option onBadRow.
-        task: where it stood.
+        task: its position.
         digest: sum of the hashes of all its rows, if they have names.
     """
 
@@ -83,7 +83,7 @@ class Sent(WriterCommitMessage):
 
 
 class Writer(Shipped):
-    """What the writes of frames and of streams share."""
+    """Common part of the writes of frames and of streams."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
@@ -102,7 +102,7 @@ class Writer(Shipped):
         if self.options.exactly_once and delays:
             raise OptionError(
                 "delivery",
-                f"exactly-once cannot be had with column {delays[0]}: a delayed message is not in"
+                f"exactly-once is not possible with column {delays[0]}: a delayed message is not in"
                 " its topic when a task reads back what it has sent; use at-least-once",
             )
 
@@ -126,7 +126,7 @@ class Writer(Shipped):
                     self._send_table(sender, self._messages(table), stamps, there, sent)
             self._set_apart(sender.flush(), sent)
         except Exception:
-            # What is stored after the next attempt has read back would be sent twice.
+            # Messages stored after the next attempt has read back would be sent twice.
             sender.settle()
             raise
         sent.digest = 0 if stamps is None else stamps.digest
@@ -144,8 +144,8 @@ class Writer(Shipped):
             return kafka.to_messages(table, self.names)
         except pa.ArrowInvalid as error:
             raise MessageError(
-                f"layout=kafka: a key or a header is no UTF-8, which properties of a message are:"
-                f" {error}; encode it, as with base64()",
+                f"layout=kafka: a key or a header is not UTF-8, which properties must be:"
+                f" {error}; encode it, for example with base64()",
                 topic=self.options.topic or "",
             ) from error
 
@@ -169,14 +169,14 @@ class Writer(Shipped):
         self._set_apart(sender.send(table, more), sent)
 
     def _set_apart(self, bad: list[BadRow], sent: Sent) -> None:
-        """Fail on rows that are no messages, or send them where the option says."""
+        """Fail on rows that cannot be messages, or send them to the topic of the option."""
         if not bad:
             return
         if self.options.bad_row_topic is None:
             row = bad[0]
             raise MessageError(
                 f"row {_shown(row)[:_SHOWN]}: {row.reason}. Option onBadRow=TOPIC sends such rows"
-                " to a topic of their own",
+                " to a separate topic",
                 topic=row.topic or "",
             )
         producer = _producer(self.options)
@@ -199,7 +199,7 @@ class Writer(Shipped):
         sent.bad += len(bad)
 
     def _begin(self, fence: Fence | None) -> Begun | None:
-        """Take note of where the topic ends before the first task sends."""
+        """Record where the topic ends before the first task sends."""
         options = self.options
         if not options.exactly_once:
             return None
@@ -213,7 +213,7 @@ class Writer(Shipped):
 
 
 def _producer(options: SinkOptions) -> Producer:
-    """Return this process's producer: a worker is forked, and its parent's is not its own."""
+    """Return this process's producer: a forked worker cannot use its parent's."""
     # The group is in the namespace.
     key = (
         *(os.getpid(), options.name_server, options.group, options.exactly_once),
