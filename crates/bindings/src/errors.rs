@@ -240,20 +240,7 @@ fn fields_of(cause: &ClientError) -> Vec<(&str, Value<'_>)> {
             let position = i64::try_from(source.position).unwrap_or(i64::MAX);
             vec![("position", Value::Int(position))]
         }
-        ClientError::OutOfRange {
-            topic,
-            broker,
-            queue_id,
-            offset,
-            held,
-        } => vec![
-            ("topic", Value::Text(topic)),
-            ("broker", Value::Text(broker)),
-            ("queue_id", Value::Int((*queue_id).into())),
-            ("offset", Value::Int(*offset)),
-            ("first", Value::Int(held.0)),
-            ("last", Value::Int(held.1)),
-        ],
+        ClientError::OutOfRange { .. } => range_fields_of(cause),
         ClientError::NotBegun { .. } => vec![("may_exist", Value::Bool(false))],
         ClientError::NameServers { addresses, .. } => vec![("addresses", Value::Text(addresses))],
         ClientError::NoTopic { topic, .. }
@@ -294,6 +281,27 @@ fn fields_of(cause: &ClientError) -> Vec<(&str, Value<'_>)> {
         | ClientError::Unencodable { .. }
         | ClientError::Closed { .. } => Vec::new(),
     }
+}
+
+fn range_fields_of(cause: &ClientError) -> Vec<(&str, Value<'_>)> {
+    let ClientError::OutOfRange {
+        topic,
+        broker,
+        queue_id,
+        offset,
+        held,
+    } = cause
+    else {
+        return Vec::new();
+    };
+    vec![
+        ("topic", Value::Text(topic)),
+        ("broker", Value::Text(broker)),
+        ("queue_id", Value::Int((*queue_id).into())),
+        ("offset", Value::Int(*offset)),
+        ("first", Value::Int(held.0)),
+        ("last", Value::Int(held.1)),
+    ]
 }
 
 /// Lists each queue with its position and its failure; the first failure becomes the cause.

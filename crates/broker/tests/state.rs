@@ -162,7 +162,7 @@ fn members_of_a_connection_that_is_not_read_are_not_silent() {
             version: 0,
             seen_ms: 0,
         };
-        clients.beat_producer("G", &client).unwrap();
+        clients.register_producer("G", &client).unwrap();
     }
     let members = || clients.producers("G").len();
     let pause = peers[0].pause();

@@ -81,11 +81,8 @@ impl NameServer {
         let listeners = options.set_listeners()?;
         let scan = Duration::from_millis(options.scan_not_active_broker_interval.unsigned_abs());
         let sets = listeners.iter().map(|(set, _)| set.clone()).collect();
-        let context = Arc::new(NameServerContext::new(
-            options,
-            sets,
-            Notifier::new(handle, security)?,
-        ));
+        let notifier = Notifier::new(handle, security)?;
+        let context = Arc::new(NameServerContext::new(options, sets, notifier));
         let bind = |address, set: Option<&str>| {
             let mut table = rows::table(&context, python, python_codes, set);
             table.secured_by(security).without_administration(security);

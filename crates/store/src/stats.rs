@@ -63,8 +63,8 @@ pub struct Health {
     pub read_only: Option<String>,
     /// True if that is a failed write or fsync, which only a restart ends; a full disk ends by itself.
     pub has_failed: bool,
-    /// What is wrong with the first damaged part of the log that is known: the beginning of each segment is checked once
-    /// after the start, and readers find damaged records. Messages there are lost to readers. `None` again once
+    /// What is wrong with the first damaged part of the log that is known: the beginning of each segment is checked
+    /// once after the start, and readers find damaged records. Messages there are lost to readers. `None` again once
     /// retention has deleted the segment.
     pub damage: Option<String>,
     /// The level that an answered put has reached: `memory` or `local`.

@@ -1,5 +1,5 @@
-//! Requests that the broker forwards to a consumer: 307 asks for its running context, 309 makes it consume a message now
-//! (Apache `AdminBrokerProcessor.callConsumer`).
+//! Requests that the broker forwards to a consumer: 307 asks for its running context, 309 makes it consume a message
+//! now (Apache `AdminBrokerProcessor.callConsumer`).
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;

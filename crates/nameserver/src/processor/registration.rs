@@ -14,7 +14,7 @@ use pyrmq_remoting::header::{
 };
 use pyrmq_remoting::message::record::body_crc;
 use pyrmq_remoting::net::Peer;
-use pyrmq_remoting::{Command, WireError};
+use pyrmq_remoting::{Command, Fields, WireError};
 use pyrmq_routing::table::{Announced, Registered, Registration, RegistrationEvents, RemovalReason};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
@@ -60,11 +60,7 @@ fn register_broker(
     request: &Command,
     peer: &Peer,
 ) -> Result<Registered, Refusal> {
-    let mut fields = request.fields.clone();
-    if fields.get("compressed").is_none() {
-        // Brokers before 4.2 lack this field.
-        fields.push("compressed", "false");
-    }
+    let fields = fields_of(request);
     let header = RegisterBrokerRequestHeader::decode(&fields)?;
     let bytes = request.body.as_deref().unwrap_or_default();
     check_sum(bytes, header.body_crc32.unwrap_or(0))?;
@@ -74,15 +70,11 @@ fn register_broker(
     let compressed = header.compressed || bytes.first() == Some(&ZLIB);
     let plain = request.version >= V3_0_11 && !compressed;
     let version_part = plain.then(|| fast_path::version_of(bytes)).flatten();
-    let (content_fingerprint, fingerprint) = fingerprints(
-        &header,
-        (zone, sets),
-        request.version,
-        bytes,
-        version_part.as_ref(),
-    );
+    let version_part = version_part.as_ref();
+    let (content_fingerprint, fingerprint) =
+        fingerprints(&header, (zone, sets), request.version, bytes, version_part);
     let now_ms = context.now_ms();
-    let content = content_fingerprint.zip(version_part.as_ref().map(|(data_version, ..)| data_version));
+    let content = content_fingerprint.zip(version_part.map(|(data_version, ..)| data_version));
     if let Some(registered) = refresh(context, &header, peer, fingerprint, content, now_ms) {
         context.counters.unchanged.fetch_add(1, Ordering::Relaxed);
         return Ok(registered);
@@ -122,6 +114,15 @@ fn register_broker(
     report(&header, &registered, &outcome);
     announce(context, peer, &registered, &outcome);
     Ok(registered)
+}
+
+/// The fields of a registration. Brokers before 4.2 lack `compressed`.
+fn fields_of(request: &Command) -> Fields {
+    let mut fields = request.fields.clone();
+    if fields.get("compressed").is_none() {
+        fields.push("compressed", "false");
+    }
+    fields
 }
 
 /// Renews a registration that equals the one before, or differs from it only in its version; `None`: it must be read.

@@ -1,8 +1,8 @@
 //! Units of consume queues to which a reader found no record, and what is damaged there.
 //!
 //! If the queue is wrong, the next start rebuilds the queues from the log. If the log is damaged, the queues are right,
-//! and health reports the damage: a rebuild would need a log that can be read as a whole, so a start that tried it would
-//! be refused.
+//! and health reports the damage: a rebuild would need a log that can be read as a whole, so a start that tried it
+//! would be refused.
 
 use crate::error::StoreError;
 use crate::log::commit_log::CommitLog;

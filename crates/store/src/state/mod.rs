@@ -164,8 +164,8 @@ impl StoreState {
         }
     }
 
-    /// Handles a failure outside of the append path: a temporary one is logged, since it is tried again; any other turns
-    /// the store read-only, because readers would miss units or keys that cannot be written.
+    /// Handles a failure outside of the append path: a temporary one is logged, since it is tried again; any other
+    /// turns the store read-only, because readers would miss units or keys that cannot be written.
     pub(crate) fn handle_failure(&self, what: &str, result: Result<(), StoreError>) {
         let Err(error) = result else { return };
         if error.is_passing() && !self.log.failure.is_set() {

@@ -25,7 +25,8 @@ use tokio::task::spawn_blocking;
 
 /// Maximum number of ends of one port that search the log at a time.
 const SEARCHES: usize = 2;
-/// How many of them wait or run, and what they use. Most producers send them oneway: a refused one is asked about later.
+/// How many of them wait or run, and what they use. Most producers send them oneway: a refused one is asked about
+/// later.
 const WAITING: Load = Load {
     requests: 10_000,
     bytes: 16 << 20,
