@@ -1,10 +1,9 @@
 //! Bounds what requests that wait for something use of the memory, and what one connection may use of that.
 //!
 //! A connection with its share leaves room to the others in one of two ways. Requests whose order counts slow it down:
-//! it is not read until none of them waits, and loses none. Of those that may come in any order, searches, it is
-//! refused
-//! more: all that a process sends to a broker comes on one connection, and must not wait for them. What does not fit all
-//! the same is refused.
+//! it is not read until none of them waits, and loses none. Searches may come in any order, and more of them are
+//! refused: all that a process sends to a broker comes on one connection, and must not wait for them. What does not fit
+//! all the same is refused.
 
 use bytes::Bytes;
 use pyrmq_remoting::Command;
