@@ -141,7 +141,7 @@ impl NameServers {
             };
             let others = u32::try_from(first + count - at).unwrap_or(u32::MAX);
             let share = by.saturating_duration_since(Instant::now()) / others;
-            match self.request(address, command, share).await {
+            match self.request_one(address, command, share).await {
                 Ok(answer) => match read(answer, address) {
                     Ok(found) => {
                         if at > first {
@@ -181,7 +181,12 @@ impl NameServers {
 
     /// Asks one, and again if its connection was closed here: by this client's end, which the second request finds, or
     /// because the server has another address now.
-    async fn request(&self, address: &str, command: &Command, time: Duration) -> Result<Command, NetError> {
+    async fn request_one(
+        &self,
+        address: &str,
+        command: &Command,
+        time: Duration,
+    ) -> Result<Command, NetError> {
         match self.client.request(address, command.clone(), time).await {
             Err(NetError::ConnectionLost {
                 reason: CloseReason::Here,

@@ -203,7 +203,7 @@ impl<E: Clone> GroupCommit<E> {
 
     fn answer(&self, log: &impl Log<Error = E>) {
         let readable = log.readable();
-        for waiter in self.waiters.take(|waiter| waiter.position <= readable) {
+        for waiter in self.waiters.extract(|waiter| waiter.position <= readable) {
             waiter.callback.complete(Ok(()));
         }
     }
