@@ -450,6 +450,14 @@ def test_the_scan_sees_an_upward_import_between_the_folders_of_a_folder() -> Non
     assert upward_imports(["peer", "server"], inside) == ["peer -> server/opening"]
 
 
+@pytest.mark.parametrize("crate", ["bindings", "client"])
+def test_no_static_lock_waits_for_a_forked_child(crate: str) -> None:
+    """A lock that another thread holds during a fork stays locked in the child for ever."""
+    for path in (ROOT / "crates" / crate / "src").rglob("*.rs"):
+        found = re.findall(r"static \w+: (?:Mutex|RwLock)<.*", product_code(path))
+        assert not found, f"{path.relative_to(ROOT)}: {found}"
+
+
 def test_unsafe_code_stays_where_it_is_named() -> None:
     """The compiler denies it; these files may expect it, each block with its reason."""
     named = {

@@ -10,6 +10,7 @@ use pyrmq_client::consumer::rebalance_events::RebalanceEvent;
 use pyrmq_client::session::connections::Connections;
 use pyrmq_client::{ClientError, PullerOptions};
 use pyrmq_remoting::codes::request;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
@@ -635,4 +636,31 @@ fn a_queue_that_goes_does_not_wait_for_a_slow_call() {
     puller.finish(&work, 0..1, &[]);
     world.runtime.block_on(puller.shut(true)).unwrap();
     assert_eq!(world.consumed[0].position(), Some(0), "it comes again elsewhere");
+}
+
+/// As in a forked child, where the parent's memberships never end.
+#[test]
+fn a_member_with_other_connections_keeps_no_broker_from_hearing_a_goodbye_again() {
+    let world = World::new(2);
+    let connections = Connections::new();
+    let with = |group: &str, connections: &Arc<Connections>| {
+        let puller = polled(&world, |options| {
+            options.client.group = group.into();
+            options.client.instance_name = "one".into();
+            options.client.connections = connections.clone();
+            options.client.request_timeout = Duration::from_millis(700);
+        });
+        subscribe(&world, &puller, TOPIC, "*");
+        puller
+    };
+    let (puller, _other) = (with("group", &connections), with("other", &connections));
+    let _elsewhere = with("group", &Connections::new());
+    let goodbyes = || world.consumed[0].asked(request::UNREGISTER_CLIENT).len();
+    world.hold(request::HEART_BEAT);
+    world.hold(request::UNREGISTER_CLIENT);
+    let refused = world.runtime.block_on(puller.subscribe(TOPIC, "other", false));
+    assert!(refused.is_err(), "its heartbeats are not answered in time");
+    world.runtime.block_on(puller.shut(true)).unwrap();
+    until("the goodbye is repeated", || goodbyes() == 2);
+    world.release();
 }

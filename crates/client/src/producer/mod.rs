@@ -85,12 +85,7 @@ impl Producer {
         let name_servers = NameServers::new(client.clone(), &options.client);
         let faults = Arc::new(LatencyFaultTolerance::new(options.fault_schedule.clone()));
         let routes = Routes::new(name_servers, Some(create), tracker.clone(), faults.clone());
-        let heartbeat = Heartbeat::new(
-            client.clone(),
-            routes.clone(),
-            membership,
-            options.client.request_timeout,
-        );
+        let heartbeat = Heartbeat::new(client.clone(), routes.clone(), membership, &options.client);
         let shared = ProducerShared {
             back_pressure: BackPressure::new(options.max_in_flight, options.max_in_flight_bytes),
             ids: identity::unique_ids(),

@@ -16,6 +16,7 @@ use pyrmq_remoting::net::{
     Client, ClientOptions, ProcessorTable, Resolve, Security, SystemResolver, WeakClient,
 };
 use pyrmq_remoting::sync::lock;
+use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 use tokio::runtime::Handle;
 
@@ -63,11 +64,20 @@ impl Role {
     }
 }
 
-/// The connections that clients share. Those that are given the same object do.
+/// A client as brokers know it.
+pub(crate) trait Present: fmt::Debug + Send + Sync {
+    /// Whether brokers take it for the client of this id, group and role, and it has not left the group.
+    fn is_present(&self, client_id: &str, group: &str, is_consumer: bool) -> bool;
+}
+
+/// The connections that clients share. Those that are given the same object do. A process that was forked must have
+/// another one: its parent's locks may have been held.
 #[derive(Debug, Default)]
 pub struct Connections {
     // Guards the sessions that are open.
     sessions: Mutex<Vec<Session>>,
+    // Guards the clients that have been made with these connections.
+    clients: Mutex<Vec<Weak<dyn Present>>>,
 }
 
 /// Connections of one identity, without keeping them open.
@@ -198,6 +208,20 @@ impl Connections {
         let mut sessions = self.sessions();
         sessions.retain(|session| session.client.is_open());
         sessions.len()
+    }
+
+    /// Notes a client.
+    pub(crate) fn note(&self, client: Weak<dyn Present>) {
+        let mut clients = lock(&self.clients);
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(client);
+    }
+
+    /// Whether a client of this id and role is in the group.
+    pub(crate) fn is_present(&self, client_id: &str, group: &str, is_consumer: bool) -> bool {
+        let clients = lock(&self.clients);
+        let mut living = clients.iter().filter_map(Weak::upgrade);
+        living.any(|client| client.is_present(client_id, group, is_consumer))
     }
 
     fn sessions(&self) -> MutexGuard<'_, Vec<Session>> {

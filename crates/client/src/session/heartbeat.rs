@@ -2,6 +2,7 @@
 //! `MQClientInstance.sendHeartbeatToAllBrokerWithLock`, `HeartbeatData`).
 
 use crate::error::ClientError;
+use crate::session::connections::{Connections, Present};
 use crate::session::identity;
 use crate::session::late_goodbye::{self, Unanswered};
 use crate::session::options::ClientOptions;
@@ -19,7 +20,7 @@ use pyrmq_remoting::net::{Client, NetError, Shutdown, Snapshot};
 use pyrmq_remoting::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::{RwLock, oneshot};
 use tokio::task::JoinSet;
@@ -184,10 +185,9 @@ impl Membership {
         known.keys().cloned().collect()
     }
 
-    /// Whether brokers take the two for one.
-    pub(super) fn is_same_as(&self, other: &Self) -> bool {
-        let role = |one: &Self| one.consumer.is_some();
-        self.client_id == other.client_id && self.group == other.group && role(self) == role(other)
+    /// Whether another client is in the group that brokers take for this one.
+    pub(super) fn is_back(&self, connections: &Connections) -> bool {
+        connections.is_present(&self.client_id, &self.group, self.consumer.is_some())
     }
 
     /// The request by which the client leaves its group.
@@ -225,6 +225,13 @@ impl Membership {
     }
 }
 
+impl Present for Membership {
+    fn is_present(&self, client_id: &str, group: &str, is_consumer: bool) -> bool {
+        let is_it = self.client_id == client_id && self.group == group;
+        is_it && self.consumer.is_some() == is_consumer && !self.is_away()
+    }
+}
+
 /// The last round of heartbeats: its time, and what was known then.
 struct LastRound {
     at: Instant,
@@ -245,19 +252,27 @@ pub(crate) struct Heartbeat {
     // again.
     on_their_way: Arc<RwLock<()>>,
     unanswered: Unanswered,
+    connections: Arc<Connections>,
 }
 
 impl Heartbeat {
-    pub(crate) fn new(client: Client, routes: Routes, membership: Membership, timeout: Duration) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        routes: Routes,
+        membership: Membership,
+        options: &ClientOptions,
+    ) -> Self {
         let membership = Arc::new(membership);
-        late_goodbye::note_member(&membership);
+        let present: Weak<dyn Present> = Arc::<Membership>::downgrade(&membership);
+        options.connections.note(present);
         Self {
             client,
             routes,
             membership,
-            timeout,
+            timeout: options.request_timeout,
             on_their_way: Arc::default(),
             unanswered: Unanswered::default(),
+            connections: options.connections.clone(),
         }
     }
 
@@ -389,7 +404,7 @@ impl Heartbeat {
         }
         while requests.join_next().await.is_some() {}
         if !silent.is_empty() {
-            late_goodbye::say_later(&self.client, &self.membership, silent);
+            late_goodbye::say_later(&self.client, &self.connections, &self.membership, silent);
         }
     }
 }

@@ -4,12 +4,13 @@
 //! be registered last: nobody runs it, and its share of the queues rests. While other clients keep the connection open
 //! nothing but another goodbye ends that.
 
+use crate::session::connections::Connections;
 use crate::session::heartbeat::Membership;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{Client, NetError, ProcessorTable, Tracker};
 use pyrmq_remoting::sync::lock;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -19,23 +20,6 @@ const UNTIL_LEFT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(30);
 /// Time for a broker that answers again to work on heartbeats that came before.
 const SETTLED: Duration = Duration::from_secs(1);
-
-/// The members of this process, of all groups.
-static MEMBERS: Mutex<Vec<Weak<Membership>>> = Mutex::new(Vec::new());
-
-/// Notes a member.
-pub(super) fn note_member(membership: &Arc<Membership>) {
-    let mut members = lock(&MEMBERS);
-    members.retain(|member| member.strong_count() > 0);
-    members.push(Arc::downgrade(membership));
-}
-
-/// Whether a member of this process is in the group under the same id: a goodbye would be taken for its own.
-fn is_back(membership: &Membership) -> bool {
-    let members = lock(&MEMBERS);
-    let mut living = members.iter().filter_map(Weak::upgrade);
-    living.any(|member| member.is_same_as(membership) && !member.is_away())
-}
 
 /// Brokers that have a heartbeat of this client which they have not answered.
 #[derive(Debug, Clone, Default)]
@@ -65,22 +49,29 @@ impl Unanswered {
     }
 }
 
-/// Says goodbye to these brokers again once they answer, unless the member is back by then.
-pub(super) fn say_later(client: &Client, membership: &Arc<Membership>, silent: Vec<String>) {
-    let (connections, membership) = (client.downgrade(), membership.clone());
+/// Says goodbye to these brokers again once they answer, unless the member is back by then: under the same id, a goodbye
+/// would be taken for its own.
+pub(super) fn say_later(
+    client: &Client,
+    connections: &Arc<Connections>,
+    membership: &Arc<Membership>,
+    silent: Vec<String>,
+) {
+    let (client, connections, membership) = (client.downgrade(), connections.clone(), membership.clone());
     Tracker::current().spawn(async move {
         tokio::time::sleep(UNTIL_LEFT).await;
-        let Some(client) = connections.join(Arc::new(ProcessorTable::new())) else {
+        let Some(client) = client.join(Arc::new(ProcessorTable::new())) else {
             return;
         };
         let mut goodbyes = JoinSet::new();
         for address in silent {
-            let (client, membership) = (client.clone(), membership.clone());
+            let (client, connections) = (client.clone(), connections.clone());
+            let membership = membership.clone();
             goodbyes.spawn(async move {
                 // The first answer says that the broker works on requests again.
                 for time in [SILENCE, SETTLED] {
                     let is_connected = client.connected().contains(&address);
-                    if !is_connected || is_back(&membership) {
+                    if !is_connected || membership.is_back(&connections) {
                         return;
                     }
                     let outcome = client.request(&address, membership.goodbye(), time).await;

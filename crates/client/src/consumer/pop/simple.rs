@@ -115,8 +115,7 @@ impl SimpleConsumer {
             },
         };
         let membership = Membership::consumer(&options.client, kind);
-        let timeout = options.client.request_timeout;
-        let heartbeat = Heartbeat::new(client.clone(), routes.clone(), membership, timeout);
+        let heartbeat = Heartbeat::new(client.clone(), routes.clone(), membership, &options.client);
         let parts = SimpleParts {
             client,
             routes,

@@ -34,10 +34,9 @@ impl Puller {
         let (tracker, ending) = (Tracker::new(handle.clone()), Tracker::new(handle.clone()));
         let names = NameServers::new(client.clone(), &options.client);
         let routes = Routes::new(names, None, tracker.clone(), Arc::default());
-        let timeout = options.client.request_timeout;
         let membership = Membership::consumer(&options.client, kind_of(&options, start));
         let client_id = membership.client_id.clone();
-        let heartbeat = Heartbeat::new(client.clone(), routes.clone(), membership, timeout);
+        let heartbeat = Heartbeat::new(client.clone(), routes.clone(), membership, &options.client);
         let (counts, counted) = (Arc::new(Counts::default()), Arc::default());
         let of_pops = || (Arc::clone(&counts), Arc::clone(&counted));
         let pops = options
