@@ -40,11 +40,12 @@ use bytes::Bytes;
 use pyrmq_remoting::message::compress;
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::net::{ProcessorTable, Shutdown, Tracker};
+use pyrmq_remoting::sync::lock;
 use pyrmq_routing::fault::LatencyFaultTolerance;
 use pyrmq_routing::route::PublishedQueue;
 use pyrmq_routing::select;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
@@ -57,7 +58,8 @@ pub struct Producer {
     pub(crate) shared: Arc<ProducerShared>,
     // Runs the end, which waits for the tasks of the producer's own tracker.
     ending: Tracker,
-    is_ending: AtomicBool,
+    // Held while the end is begun: a second call finds it there.
+    is_ending: Mutex<bool>,
 }
 
 impl Producer {
@@ -109,7 +111,7 @@ impl Producer {
         Ok(Self {
             shared,
             ending: Tracker::new(handle.clone()),
-            is_ending: AtomicBool::new(false),
+            is_ending: Mutex::new(false),
         })
     }
 
@@ -345,25 +347,31 @@ impl Producer {
     /// its caller; a later call waits for it.
     pub async fn shut(&self) {
         self.close();
-        if !self.is_ending.swap(true, Ordering::AcqRel) {
-            let shared = self.shared.clone();
-            self.ending.spawn(async move {
-                // A broker that is away must not hold up the end.
-                drop(tokio::time::timeout(LAST_TRACES, shared.send_traces()).await);
-                shared.shutdown.stop();
-                shared.routes.close();
-                shared.heartbeat.end().await;
-                shared.client.close().await;
-                shared.tracker.wait(Duration::from_secs(1)).await;
-            });
-        }
+        self.begin_end();
         self.ending.idle().await;
+    }
+
+    fn begin_end(&self) {
+        let mut is_ending = lock(&self.is_ending);
+        if std::mem::replace(&mut *is_ending, true) {
+            return;
+        }
+        let shared = self.shared.clone();
+        self.ending.spawn(async move {
+            // A broker that is away must not hold up the end.
+            drop(tokio::time::timeout(LAST_TRACES, shared.send_traces()).await);
+            shared.shutdown.stop();
+            shared.routes.close();
+            shared.heartbeat.end().await;
+            shared.client.close().await;
+            shared.tracker.wait(Duration::from_secs(1)).await;
+        });
     }
 }
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        if self.is_ending.load(Ordering::Acquire) {
+        if *lock(&self.is_ending) {
             return;
         }
         self.shared.closed.store(true, Ordering::Release);

@@ -2,32 +2,38 @@
 
 use crate::consumer::pop::simple::SimpleConsumer;
 use crate::error::ClientError;
-use std::sync::atomic::Ordering;
+use pyrmq_remoting::sync::lock;
 use std::time::Duration;
 
 impl SimpleConsumer {
     /// Gives back what came and was not handed out, leaves the group and ends every connection. Once begun it goes on
     /// without its caller; a later call waits for it.
     pub async fn close(&self) -> Result<(), ClientError> {
-        if !self.is_ending.swap(true, Ordering::AcqRel) {
-            let shared = self.shared.clone();
-            self.ending.spawn(async move {
-                shared.shutdown.stop();
-                let left = shared.end();
-                shared.give_back(left).await;
-                shared.heartbeat.end().await;
-                shared.client.close().await;
-                shared.tracker.wait(Duration::from_secs(1)).await;
-            });
-        }
+        self.begin_end();
         self.ending.idle().await;
         Ok(())
+    }
+
+    fn begin_end(&self) {
+        let mut is_ending = lock(&self.is_ending);
+        if std::mem::replace(&mut *is_ending, true) {
+            return;
+        }
+        let shared = self.shared.clone();
+        self.ending.spawn(async move {
+            shared.shutdown.stop();
+            let left = shared.end();
+            shared.give_back(left).await;
+            shared.heartbeat.end().await;
+            shared.client.close().await;
+            shared.tracker.wait(Duration::from_secs(1)).await;
+        });
     }
 }
 
 impl Drop for SimpleConsumer {
     fn drop(&mut self) {
-        if self.is_ending.load(Ordering::Acquire) {
+        if *lock(&self.is_ending) {
             return;
         }
         self.shared.shutdown.stop();

@@ -89,7 +89,8 @@ pub struct SimpleConsumer {
     pub(super) done: AtomicU64,
     // Runs the end, which waits for the tasks of the consumer's own tracker.
     pub(super) ending: Tracker,
-    pub(super) is_ending: AtomicBool,
+    // Held while the end is begun: a second call finds it there.
+    pub(super) is_ending: Mutex<bool>,
 }
 
 impl SimpleConsumer {
@@ -138,7 +139,7 @@ impl SimpleConsumer {
             shared,
             done: AtomicU64::new(0),
             ending: Tracker::new(handle.clone()),
-            is_ending: AtomicBool::new(false),
+            is_ending: Mutex::new(false),
         })
     }
 
