@@ -233,7 +233,7 @@ class Subscriptions:
 
     def _join_first(self, pattern: re.Pattern[str], call: SubscribeCall) -> None:
         """Join the topics that match a new pattern; raise the first failure if none is joined."""
-        failure = self._join_new(all_topics(self._options), call)
+        failure = self._join_new(all_topics(self._options), [pattern], call)
         with self._lock:
             has_one = any(pattern.fullmatch(topic) for topic in self._topics)
         if failure is not None and not has_one:
@@ -252,14 +252,21 @@ class Subscriptions:
         if not self._patterns:
             return
         known = all_topics(self._options)
-        self._join_new(known)
+        with self._lock:
+            patterns = [*self._patterns]
+        self._join_new(known, patterns)
         self._leave_gone(known)
 
-    def _join_new(self, known: set[str], call: SubscribeCall | None = None) -> RmqError | None:
+    def _join_new(
+        self,
+        known: set[str],
+        patterns: Sequence[re.Pattern[str]],
+        call: SubscribeCall | None = None,
+    ) -> RmqError | None:
         """Join topics that match a pattern and are new. Returns why the first was not joined."""
         failures = [
             self._join_by_pattern(topic, pattern, call)
-            for topic, pattern in self._new_topics(known).items()
+            for topic, pattern in self._new_topics(known, patterns).items()
         ]
         if call is not None:
             self._begin(call, None)
@@ -291,6 +298,8 @@ class Subscriptions:
                     text = "group %s: topic %s matches and is not joined; the next look tries again"
                     log_error(text, self.group, topic, error=error)
                 self._failures[topic] = type(error)
+                if call is not None:
+                    self._begin(call, None)
                 return error
             self._failures.pop(topic, None)
             with self._lock:
@@ -304,11 +313,13 @@ class Subscriptions:
         sleep(_PAUSE_S)
         return None
 
-    def _new_topics(self, known: set[str]) -> dict[str, re.Pattern[str]]:
+    def _new_topics(
+        self, known: set[str], patterns: Sequence[re.Pattern[str]]
+    ) -> dict[str, re.Pattern[str]]:
         """Return the topics to join, with their patterns."""
         new: dict[str, re.Pattern[str]] = {}
         with self._lock:
-            for pattern in self._patterns:
+            for pattern in patterns:
                 for topic in sorted(known - self._topics.keys()):
                     if pattern.fullmatch(topic):
                         new.setdefault(topic, pattern)

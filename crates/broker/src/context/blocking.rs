@@ -21,13 +21,11 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static, E: Send + 'static>(
     stats: &Stats,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, BlockingError<E>> {
-    match spawn_blocking(work).await {
-        Ok(done) => done.map_err(BlockingError::Failed),
-        Err(_) => {
-            stats.panics.fetch_add(1, Ordering::Relaxed);
-            Err(BlockingError::Panicked)
-        }
-    }
+    let Ok(done) = spawn_blocking(work).await else {
+        stats.panics.fetch_add(1, Ordering::Relaxed);
+        return Err(BlockingError::Panicked);
+    };
+    done.map_err(BlockingError::Failed)
 }
 
 #[cfg(test)]

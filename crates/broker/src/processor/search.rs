@@ -78,7 +78,7 @@ impl Processor for Search {
                     NoRoom::OfConnection(used, most) => (" of this connection", used, most),
                 };
                 let text = format!(
-                    "[OVERLOAD] {} searches{whose} with {} bytes wait or run, allowed are {} with {} bytes: header for \
+                    "[OVERLOAD] {} searches{whose} with {} bytes wait or run, allowed are {} with {} bytes: ask for \
                      less at once",
                     used.requests, used.bytes, most.requests, most.bytes
                 );

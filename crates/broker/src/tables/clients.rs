@@ -261,7 +261,7 @@ impl Clients {
     /// While this side does not read a connection, heartbeats may lie in its socket: its members count as seen now.
     pub fn sweep_silent(&self, oldest_ms: i64, now_ms: i64) -> Vec<(String, Vec<Peer>)> {
         self.sweep(|client| {
-            if client.peer.is_paused() {
+            if client.peer.is_paused() && !client.peer.is_closed() {
                 client.seen_ms = now_ms;
             }
             client.seen_ms < oldest_ms
