@@ -11,9 +11,8 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::batch::{self, BatchItem};
 use pyrmq_remoting::net::{Client, ClientOptions, NetError, ProcessorTable};
 use pyrmq_testkit::FaultyDisk;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::{Receiver, channel};
@@ -22,29 +21,15 @@ use tokio::sync::oneshot::{Receiver, channel};
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
 /// A directory that is deleted with its owner.
-pub(crate) struct TempDir(PathBuf);
+pub(crate) struct TempDir(pyrmq_testkit::TempDir);
 
 impl TempDir {
     pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "pyrmq-broker-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(pyrmq_testkit::TempDir::new().unwrap())
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
+        self.0.path()
     }
 }
 
