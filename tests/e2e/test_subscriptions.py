@@ -62,11 +62,11 @@ class Native:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the native one
         return getattr(self._native, name)
 
-    def subscribe(self, topic: str, text: str, is_sql: bool, **to: Any) -> object:  # noqa: ANN401, FBT001
+    def subscribe(self, topic: str, text: str, is_sql: bool, **to: Any) -> None:  # noqa: ANN401, FBT001
         """Call back, then subscribe."""
         self._before(topic)
         self.subscribed.append((topic, text))
-        return self._native.subscribe(topic, text, is_sql, **to)
+        self._native.subscribe(topic, text, is_sql, **to)
 
     def cancel_subscribe(self, topic: str) -> None:
         """Cancel late."""
