@@ -223,31 +223,31 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             wait: bool = True,
             **options: Unpack[MessageOptions],
         ) -> None:
-            """Add a message to the batch of its topic or queue, which is sent within ``linger``.
+            """Add a message to the batch of its topic or queue; the batch leaves soon.
 
             Batches are Apache's plain batches: brokers store each message by itself, and all
-            consumers can read them. A batch is sent when it is full, when its first message is
+            consumers can read them. A batch leaves when it is full, when its first message is
             ``linger`` old, or with :meth:`flush`. Messages with the same sharding key or for the
             same queue keep their order, even when a batch is sent again.
 
             Callbacks run in :meth:`poll`, :meth:`flush` and :meth:`close`, and in a ``produce``
-            that waits for capacity. Exceptions from callbacks are logged. Failed messages without a
+            that waits for room. Exceptions from callbacks are logged. Failed messages without a
             callback are logged and counted by :meth:`stats`.
 
             Args:
-                topic: Topic; created on the first send if the broker allows it.
+                topic: Topic; created on the first send where the broker allows it.
                 body: Bytes, any bytes-like object, or text (sent as UTF-8); it is copied.
                 on_delivery: Called once with ``(error, None)`` or ``(None, result)``.
-                wait: Whether to wait for capacity, up to ``send_timeout``, when ``max_in_flight``
-                    is reached. False: raise at once.
+                wait: Whether to wait for room, up to ``send_timeout``, when ``max_in_flight`` is
+                    reached. False: raise at once.
                 options: The other keyword arguments describe the message, as for :meth:`send`. A
-                    delayed message has its own frame.
+                    delayed message leaves in a frame of its own.
 
             Raises:
-                MessageError: No broker would accept the message.
-                QueueFull: ``max_in_flight`` was reached.
+                MessageError: No broker would take the message.
+                QueueFull: There was no room.
                 ClosedError: The producer is closed.
-                ForkError: The producer belongs to the parent process.
+                ForkError: The producer is the parent process's.
 
             Example:
                 >>> for line in lines:

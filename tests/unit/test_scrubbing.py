@@ -109,7 +109,7 @@ def test_a_file_of_options_is_read_and_hidden_by_its_keys(
 
 
 def test_what_is_no_file_of_options_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no file"):
+    with pytest.raises(ConfigError, match="not a file"):
         Scrubber([]).config(tmp_path)
     large = tmp_path / "large.conf"
     large.write_bytes(b"a" * (2 << 20))
