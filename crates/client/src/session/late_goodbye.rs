@@ -49,8 +49,8 @@ impl Unanswered {
     }
 }
 
-/// Says goodbye to these brokers again once they answer, unless the member is back by then: under the same id, a goodbye
-/// would be taken for its own.
+/// Says goodbye to these brokers again once they answer, unless the member is back by then: the goodbye would be taken
+/// for its own.
 pub(super) fn say_later(
     client: &Client,
     connections: &Arc<Connections>,
