@@ -9,12 +9,18 @@ from typing import Final
 __all__ = [
     "DELAY_LEVELS",
     "DLQ_PREFIX",
+    "FILTER_SERVER_GROUP",
     "HALF_TOPIC",
     "INTERNAL_PREFIXES",
+    "ONS_API_OWNER_GROUP",
+    "ONS_API_PERMISSION_GROUP",
+    "ONS_API_PULL_GROUP",
+    "ONS_HTTP_PROXY_GROUP",
     "PERM_READ",
     "PERM_WRITE",
     "RETRY_PREFIX",
     "SCHEDULE_TOPIC",
+    "SELF_TEST_GROUP",
     "SYSTEM_GROUP_PREFIX",
     "SYSTEM_PREFIX",
     "TEMPLATE_TOPIC",
@@ -51,6 +57,18 @@ SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 """Prefix of the groups of brokers."""
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """Apache's group for tools: every broker has it, and no application consumes with it."""
+FILTER_SERVER_GROUP: Final = "FILTERSRV_CONSUMER"
+"""Group of Apache's filter servers."""
+SELF_TEST_GROUP: Final = "SELF_TEST_C_GROUP"
+"""Group of Apache's self test."""
+ONS_HTTP_PROXY_GROUP: Final = "CID_ONS-HTTP-PROXY"
+"""Group of the HTTP proxy of ONS."""
+ONS_API_PULL_GROUP: Final = "CID_ONSAPI_PULL"
+"""Group of pulls through the API of ONS."""
+ONS_API_PERMISSION_GROUP: Final = "CID_ONSAPI_PERMISSION"
+"""Group of the API of ONS for permissions."""
+ONS_API_OWNER_GROUP: Final = "CID_ONSAPI_OWNER"
+"""Group of the API of ONS for owners."""
 
 PERM_READ: Final = 4
 """Permission bit: may be read."""

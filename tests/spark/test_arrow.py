@@ -310,7 +310,7 @@ def test_wrong_files_are_refused(tmp_path: Path, capsys: Any) -> None:  # noqa: 
     lines = tmp_path / "rows.jsonl"
     lines.write_text('{"body": "x"}\n{"text": "y"}\n')
     assert main(["import", str(lines), "T"]) == 2
-    assert f"{lines}:2: a JSON object with body or bodyBase64" in capsys.readouterr().err
+    assert f"{lines}:2: expected a JSON object with body or bodyBase64" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_wrong_files_are_refused(tmp_path: Path, capsys: Any) -> None:  # noqa: 
         ),
         ("a.jsonl", b'{"body":"\xff"}', "is not UTF-8"),
         ("a.parquet", b"hello", "is not a .parquet file"),
-        ("a.arrow", b"hello", "is no .arrow file"),
+        ("a.arrow", b"hello", "is not a .arrow file"),
         ("a.csv", b'body,tags\n"a,b\nc', "is not CSV: unexpected end"),
         ("a.csv", b"text,tags\na,b\n", "a.csv:1: no column body: there are text, tags"),
         ("a.csv", b"body,tags\na\n", "a.csv:2: expected 2 cells"),

@@ -73,7 +73,10 @@ def test_names_come_in_any_case_and_by_alias() -> None:
         ({"onBadMessage": "drop"}, "option onBadMessage: expected fail, null or skip"),
         ({"readFrom": "replica"}, "option readFrom: expected any, master or slave"),
         ({"failOnDataLoss": "yes"}, "option failOnDataLoss: expected true or false, found: 'yes'"),
-        ({"startingTimestamp": "noon"}, "option startingTimestamp: milliseconds or ISO 8601"),
+        (
+            {"startingTimestamp": "noon"},
+            "option startingTimestamp: expected milliseconds or ISO 8601",
+        ),
         ({"nameServer": "localhost"}, "option nameServer: expected host:port, found: 'localhost'"),
         ({"nameServer": "h:99999"}, "option nameServer: expected host:port, found: 'h:99999'"),
         ({"topic": "a b"}, "option topic: not a topic name: 'a b'"),

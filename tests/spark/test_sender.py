@@ -195,7 +195,7 @@ def test_a_topic_column_says_where_each_row_goes(rig: Rig, rocketmq_session: Clu
         ({"tags": "string"}, "column body is missing: there are tags"),
         ({"body": "int"}, "column body: has type int, expected string or binary"),
         ({"body": "string", "Body": "string"}, "column Body: is there twice"),
-        ({"body": "string", "delay": "int", "delayLevel": "int"}, "only one can be given"),
+        ({"body": "string", "delay": "int", "delayLevel": "int"}, "only one of the columns"),
     ],
 )
 def test_other_columns_are_errors(types: dict[str, str], text: str) -> None:

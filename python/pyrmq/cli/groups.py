@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pyrmq._names import SYSTEM_GROUP_PREFIX, TOOLS_GROUP
+from pyrmq._names import (
+    FILTER_SERVER_GROUP,
+    ONS_API_OWNER_GROUP,
+    ONS_API_PERMISSION_GROUP,
+    ONS_API_PULL_GROUP,
+    ONS_HTTP_PROXY_GROUP,
+    SELF_TEST_GROUP,
+    SYSTEM_GROUP_PREFIX,
+    TOOLS_GROUP,
+)
 from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, natural, parser, seconds
 from pyrmq.cli.output import print_rows
@@ -20,12 +29,12 @@ if TYPE_CHECKING:
 _OWN = frozenset(
     {
         TOOLS_GROUP,
-        "FILTERSRV_CONSUMER",
-        "SELF_TEST_C_GROUP",
-        "CID_ONS-HTTP-PROXY",
-        "CID_ONSAPI_PERMISSION",
-        "CID_ONSAPI_OWNER",
-        "CID_ONSAPI_PULL",
+        FILTER_SERVER_GROUP,
+        SELF_TEST_GROUP,
+        ONS_HTTP_PROXY_GROUP,
+        ONS_API_PERMISSION_GROUP,
+        ONS_API_OWNER_GROUP,
+        ONS_API_PULL_GROUP,
         "CID_DefaultHeartBeatSyncerTopic",
     }
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyrmq._names import INTERNAL_PREFIXES, TOOLS_GROUP
+from pyrmq._names import FILTER_SERVER_GROUP, INTERNAL_PREFIXES, SELF_TEST_GROUP, TOOLS_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Tree = dict[str, Any]
 
 PAGE_ROWS = 50
-_TOOLS = frozenset({TOOLS_GROUP, "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP"})
+_TOOLS = frozenset({TOOLS_GROUP, FILTER_SERVER_GROUP, SELF_TEST_GROUP})
 _OWN_GROUPS = "CID_"
 
 
