@@ -479,6 +479,8 @@ def test_a_hangup_lets_a_name_server_read_its_file_again(tmp_path: Path) -> None
         assert lists() == 1
         file.write_text(text + "scanNotActiveBrokerInterval=7\n")
         process.process.send_signal(signal.SIGHUP)
+        # The refused list has a line of its own.
+        assert "refused" in errors.readline()
         assert "stays as it is" in errors.readline()
         assert lists() == 1
         assert process.end(signal.SIGTERM) == 0

@@ -283,7 +283,7 @@ def test_a_taken_port_is_named_with_what_to_do(server: NameServer, tmp_path: Pat
 def test_a_broken_kv_file_stops_the_start(tmp_path: Path) -> None:
     file = tmp_path / "kvConfig.json"
     file.write_text('{"configTable":')
-    with pytest.raises(ConfigError, match=r"kvConfig\.json.*mend it"):
+    with pytest.raises(ConfigError, match=r"kvConfig\.json.*repair it"):
         NameServer(listen_port=0, bind_address=HOST, kv_config_path=file).start()
 
 

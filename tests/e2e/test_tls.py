@@ -358,7 +358,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tls_server_cert_path": "server.pem", "tls_server_key_path": "gone.pem"}, "gone.pem"),
     ({"tls_server_cert_path": "server.pem", "tls_server_key_path": "ca-key.pem"}, "not belong"),
     ({"tls_server_cert_path": "server.pem", "tls_server_key_path": "server.pem"}, "no private key"),
-    ({"tls_test_mode_enable": True, "tls_server_cert_path": "server.pem"}, "leave one of them out"),
+    ({"tls_test_mode_enable": True, "tls_server_cert_path": "server.pem"}, "remove one of them"),
     ({"tls_test_mode_enable": True, "tls_server_need_client_auth": "require"}, "set both or none"),
     (
         {
