@@ -337,7 +337,7 @@ class Process:
         """As `end`, with what it has logged."""
         self.process.send_signal(number)
         _, errors = self.process.communicate(timeout=20)
-        assert "ERROR" not in errors
+        assert " ERROR " not in errors
         assert "Traceback" not in errors
         return self.process.returncode, errors
 
