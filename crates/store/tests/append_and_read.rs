@@ -10,8 +10,8 @@ mod common;
 use common::{bodies, decoded, get, message, open, props, put, small};
 use pyrmq_remoting::message::java_hash;
 use pyrmq_store::{
-    Arrival, BatchMessage, Boundary, GetMessage, GetStatus, KeyKind, KeyQuery, MessageBatch, StoreError,
-    TagFilter,
+    Arrival, BatchMessage, Boundary, GetMessage, GetStatus, KeyKind, KeyQuery, MessageBatch, RecordFilter,
+    StoreError, TagFilter,
 };
 use pyrmq_testkit::TempDir;
 use std::sync::{Arc, Mutex};
@@ -178,6 +178,61 @@ fn pulls_answer_as_apache_does() {
     request.max_bytes = 1;
     let got = store.get(&request).unwrap();
     assert_eq!((got.status, got.count, got.next_offset), (GetStatus::Found, 1, 2));
+}
+
+/// Whether the record has the tag "rare".
+#[derive(Debug)]
+struct Rare;
+
+impl RecordFilter for Rare {
+    fn matches(&self, record: &[u8]) -> bool {
+        record.windows(4).any(|part| part == b"rare")
+    }
+}
+
+#[test]
+fn matching_messages_of_an_answer_are_no_further_apart_than_the_reader_expects() {
+    let dir = TempDir::new().unwrap();
+    let store = open(small(dir.path()));
+    for number in 0..5000 {
+        let tag = if number % 100 == 99 { "rare" } else { "common" };
+        store
+            .put(&message("T", 0, b"x", &props(&[("TAGS", tag)])))
+            .unwrap();
+    }
+    let (rare, none) = ([java_hash::hash("rare")], [java_hash::hash("none")]);
+    let pull = |tags, max_count, offset| {
+        let request = GetMessage {
+            topic: "T",
+            queue_id: 0,
+            offset,
+            max_count,
+            max_bytes: 1 << 20,
+            tags,
+        };
+        let got = store.get(&request).unwrap();
+        (got.status, got.count, got.next_offset)
+    };
+    for tags in [TagFilter::Codes(&rare), TagFilter::Records(&Rare)] {
+        let (status, count, next) = pull(tags, 32, 0);
+        assert_eq!(status, GetStatus::Found);
+        assert!(
+            (7..=8).contains(&count) && (800..900).contains(&next),
+            "{count} {next}"
+        );
+        // One that requests many messages at once gets those of all that one pull may look at.
+        assert_eq!(pull(tags, 1024, 0), (GetStatus::Found, 32, 3200));
+        let mut offset = 0;
+        let mut seen = 0;
+        while let (GetStatus::Found, count, next) = pull(tags, 32, offset) {
+            (seen, offset) = (seen + count, next);
+        }
+        assert_eq!((seen, offset), (50, 5000));
+    }
+    assert_eq!(
+        pull(TagFilter::Codes(&none), 32, 0),
+        (GetStatus::NoMatchedMessage, 0, 3200)
+    );
 }
 
 #[test]

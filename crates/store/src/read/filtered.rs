@@ -7,7 +7,7 @@ use crate::format::{CqUnit, to_usize};
 use crate::fs::read_mode::ReadMode;
 use crate::live::Live;
 use crate::queue::consume_queue::ConsumeQueue;
-use crate::read::pull::MAX_SCANNED;
+use crate::read::pull::{MAX_SCANNED, max_span};
 use crate::read::query::{GetMessage, GetMessageResult, GetStatus, RecordFilter, TagFilter};
 use crate::read::reader::Reader;
 use bytes::Bytes;
@@ -65,13 +65,12 @@ impl Reader {
         let mut next = request.offset;
         let mut chunk = chosen.most.min(MAX_CHUNK);
         let mut scanned_bytes = 0;
-        while chosen.count < chosen.most
-            && next < max
-            && next - request.offset < MAX_SCANNED
-            && scanned_bytes < MAX_SCANNED_BYTES
-        {
-            let ask = next_chunk(request, next, chunk);
+        let mut end = request.offset.saturating_add(MAX_SCANNED);
+        while chosen.count < chosen.most && next < max.min(end) && scanned_bytes < MAX_SCANNED_BYTES {
+            let left = usize::try_from(end - next).unwrap_or(MAX_CHUNK);
+            let ask = next_chunk(request, next, chunk.min(left));
             chunk = (chunk * 2).min(MAX_CHUNK);
+            let (before, is_first) = (next, chosen.count == 0);
             let picked = self.pick(mode, queue, &ask, max)?;
             let Some(last) = picked.units.last() else {
                 if picked.next == next {
@@ -97,6 +96,9 @@ impl Reader {
             if let Some(left_out) = choose(&picked.units, &records, filter, &mut chosen) {
                 next = left_out;
                 break;
+            }
+            if is_first && chosen.count > 0 {
+                end = end.min(before.saturating_add(max_span(request.max_count)));
             }
         }
         got.next_offset = next;

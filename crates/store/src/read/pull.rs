@@ -16,6 +16,17 @@ use std::sync::atomic::Ordering;
 pub(super) const MAX_SCANNED: i64 = 800 * 4;
 /// Number of units read at once for a filter.
 const SCAN: i64 = 800;
+/// Queue offsets that the messages of an answer may span for each one requested. Java consumers request 32 and pause for
+/// 50 ms while what they hold of a queue spans more than 2,000 (`consumeConcurrentlyMaxSpan`); Apache's brokers look at
+/// 800.
+const SPAN_OF_EACH: i64 = 25;
+
+/// How far the messages of an answer to a filtered pull may be apart.
+pub(super) fn max_span(max_count: usize) -> i64 {
+    to_i64(max_count)
+        .saturating_mul(SPAN_OF_EACH)
+        .clamp(SCAN, MAX_SCANNED)
+}
 
 /// The units for the answer to a pull.
 pub(super) struct Picked {
@@ -190,7 +201,9 @@ impl Reader {
             next: request.offset,
         };
         let mut bytes = Vec::new();
-        while picked.units.len() < most && picked.next < max && picked.next - request.offset < MAX_SCANNED {
+        let mut end = request.offset.saturating_add(MAX_SCANNED);
+        while picked.units.len() < most && picked.next < max.min(end) {
+            let (before, is_first) = (picked.next, picked.units.is_empty());
             bytes.clear();
             let wanted = (picked.next, chunk.min(max - picked.next));
             queue.read_by(mode, self.shared.fs.as_ref(), wanted, &mut bytes)?;
@@ -217,6 +230,9 @@ impl Reader {
                     picked.bytes += size;
                 }
                 picked.next += 1;
+            }
+            if is_first && !picked.units.is_empty() {
+                end = end.min(before.saturating_add(max_span(request.max_count)));
             }
         }
         Ok(picked)
