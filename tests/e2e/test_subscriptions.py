@@ -27,7 +27,7 @@ from pyrmq import (
     TopicNotFound,
 )
 from pyrmq.consumer import subscriptions
-from pyrmq.errors import PermissionDenied
+from pyrmq.errors import PermissionDenied, RequestTimeout
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
@@ -99,6 +99,37 @@ def test_a_look_at_a_pattern_keeps_the_filter_of_a_topic_that_is_named_meanwhile
         naming.join(10)
         assert native.subscribed[-1] == (second, "*")
         assert topics_of(consumer) == {first, second}
+
+
+def test_a_silent_broker_holds_up_one_topic_of_a_pattern_only(address: str, topic: str) -> None:
+    silent = [f"{topic}-a-{number}" for number in range(9)]
+    good = f"{topic}-z"
+    for name in (*silent, good):
+        make(address, name, [], queues=1)
+    with PullConsumer(name_server=address, group=f"g-{topic}", rebalance=0.3) as consumer:
+
+        def time_out(of: str) -> None:
+            if of in silent:
+                time.sleep(0.2)
+                raise RequestTimeout("silent")
+
+        native = Native(consumer, time_out)
+        tried: list[str] = []
+        consumer._subscriptions._queues_of = lambda name: [
+            (name, "silent" if name in silent else "good", 0)
+        ]
+        began = time.monotonic()
+        consumer.subscribe(re.compile(re.escape(topic) + "-.*"))
+        assert time.monotonic() - began < 1.5, "it waits for each topic of the silent broker"
+        assert topics_of(consumer) == {good}
+        with pytest.raises(RequestTimeout):
+            consumer.subscribe(re.compile(re.escape(topic) + "-a-.*"))
+        assert time.monotonic() - began < 3
+        # Once the broker answers, the looks join the rest.
+        tried.extend(silent)
+        silent.clear()
+        await_true(lambda: topics_of(consumer) == {good, *tried}, 10)
+        assert native.subscribed
 
 
 def test_a_call_that_fails_undoes_nothing_of_another_call(address: str, topic: str) -> None:

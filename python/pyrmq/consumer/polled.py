@@ -72,7 +72,7 @@ class PolledConsumer(ConfiguredConsumer):
         self._core = _core.PullConsumer(options.native())
         self._control = self._core.control()
         self._offset_file = OffsetFile(self._control, options)
-        self._subscriptions = Subscriptions(self._control, options)
+        self._subscriptions = Subscriptions(self._control, options, self._core.queues_of)
         self._callbacks = callbacks_of(self._control, self._offset_file, options)
         self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
         self._hooks.client_id = self._control.client_id()

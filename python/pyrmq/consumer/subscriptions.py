@@ -12,14 +12,21 @@ from typing import TYPE_CHECKING
 
 from pyrmq.consumer.call import log_error
 from pyrmq.consumer.membership import all_topics
-from pyrmq.errors import ClosedError, ConfigError, ForkError, RmqError
+from pyrmq.errors import (
+    ClosedError,
+    ConfigError,
+    ConnectionLost,
+    ForkError,
+    RequestTimeout,
+    RmqError,
+)
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyrmq._client.options.consumer import ConsumerOptions
-    from pyrmq._core import ConsumerControl
+    from pyrmq._core import ConsumerControl, _QueueRef
     from pyrmq.consumer.callbacks import CallbackThread
 
 __all__ = ["SubscribeCall", "Subscriptions", "await_joined"]
@@ -85,14 +92,17 @@ class Subscriptions:
     Args:
         control: The native consumer.
         options: Its options.
+        queues_of: Returns the queues of a topic.
     """
 
     def __init__(
         self,
         control: ConsumerControl,
         options: ConsumerOptions,
+        queues_of: Callable[[str], list[_QueueRef]],
     ) -> None:
         self._control = control
+        self._queues_of = queues_of
         self._options = options
         self.group = options.group
         self._topics: dict[str, _Filter] = {}
@@ -263,14 +273,35 @@ class Subscriptions:
         patterns: Sequence[re.Pattern[str]],
         call: SubscribeCall | None = None,
     ) -> RmqError | None:
-        """Join topics that match a pattern and are new. Returns why the first was not joined."""
-        failures = [
-            self._join_by_pattern(topic, pattern, call)
-            for topic, pattern in self._new_topics(known, patterns).items()
-        ]
+        """Join topics that match a pattern and are new. Returns why the first was not joined.
+
+        A broker that is silent takes seconds for each topic. So topics on all brokers of one that
+        failed for that are left to the next look.
+        """
+        first: RmqError | None = None
+        silent: list[set[str]] = []
+        for topic, pattern in self._new_topics(known, patterns).items():
+            if silent and self._is_on_one_of(topic, silent):
+                continue
+            failure = self._join_by_pattern(topic, pattern, call)
+            first = first or failure
+            if isinstance(failure, RequestTimeout | ConnectionLost):
+                silent += [brokers for brokers in (self._brokers_of(topic),) if brokers]
         if call is not None:
             self._begin(call, None)
-        return next((failure for failure in failures if failure is not None), None)
+        return first
+
+    def _brokers_of(self, topic: str) -> set[str]:
+        try:
+            return {broker for _, broker, _ in self._queues_of(topic)}
+        except (ClosedError, ForkError):
+            raise
+        except RmqError:
+            return set()
+
+    def _is_on_one_of(self, topic: str, sets: Iterable[set[str]]) -> bool:
+        brokers = self._brokers_of(topic)
+        return any(one <= brokers for one in sets)
 
     def _join_by_pattern(
         self, topic: str, pattern: re.Pattern[str], call: SubscribeCall | None
