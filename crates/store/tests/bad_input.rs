@@ -23,7 +23,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 fn closed(messages: usize) -> TempDir {
     let dir = TempDir::new().unwrap();
@@ -806,4 +806,50 @@ fn many_queues_need_few_open_files() {
         let topic = format!("topic-{}", queue % 50);
         assert_eq!(bodies(&store, &topic, queue / 50), [b"x"]);
     }
+}
+
+#[test]
+fn a_segment_that_the_disk_cannot_read_is_still_named_when_the_damaged_one_before_it_is_deleted() {
+    let dir = closed(1500);
+    let oldest = dir.path().join(OLDEST_SEGMENT);
+    edit(&oldest, 4, b"\xEE");
+    let hours_ago = SystemTime::now() - Duration::from_hours(2);
+    let file = fs::OpenOptions::new().write(true).open(&oldest).unwrap();
+    file.set_modified(hours_ago).unwrap();
+    let disk = FaultyDisk::default();
+    let fault = Fault::Error(ErrorKind::Other);
+    disk.fail(Operation::Read, SECOND_SEGMENT, 0, fault);
+    let mut options = small(dir.path());
+    (options.index, options.file_reserved_hours) = (false, 1);
+    let store = Store::open_without_threads(options, Arc::new(disk.clone())).unwrap();
+    let damage = || store.health().damage.expect("it is reported");
+    assert!(
+        damage().contains("cannot read") && damage().contains(SECOND_SEGMENT),
+        "{}",
+        damage()
+    );
+    store.delete_expired().unwrap();
+    assert_eq!(store.health().min_physical_offset, 65536);
+    assert!(damage().contains(SECOND_SEGMENT), "{}", damage());
+    store.close().unwrap();
+}
+
+#[test]
+fn a_segment_in_the_middle_that_the_disk_cannot_read_is_named_soon_after_a_clean_start() {
+    let dir = closed(1500);
+    let segment = "commitlog/00000000000000131072";
+    let disk = FaultyDisk::default();
+    let fault = Fault::Error(ErrorKind::Other);
+    disk.fail(Operation::Read, segment, 0, fault);
+    let mut options = small(dir.path());
+    options.index = false;
+    let store = Store::open(options, Arc::new(disk.clone())).unwrap();
+    eventually(|| store.health().damage.is_some());
+    let damage = store.health().damage.unwrap();
+    assert!(
+        damage.contains("cannot read") && damage.contains(segment),
+        "{damage}"
+    );
+    assert!(store.health().read_only.is_none());
+    store.close().unwrap();
 }

@@ -33,7 +33,8 @@ impl HeadCheck {
         }
     }
 
-    /// Checks a few more segments. Returns the damage once the segment after it, or the end of the log, is reached.
+    /// Checks a few more segments. Returns the damage once the segment after it, or the end of the log, is reached; a
+    /// segment that the disk cannot read at once.
     pub(crate) fn go_on(&mut self, log: &CommitLog) -> Result<Option<Damage>, StoreError> {
         let begin = Instant::now();
         for _ in 0..MAX_SEGMENTS_PER_ROUND {
@@ -45,10 +46,20 @@ impl HeadCheck {
             };
             // One that cannot be read is not tried again: readers get the error.
             self.next = after;
-            if !has_head(log, &segment)? {
-                self.damaged.get_or_insert(segment);
-            } else if let Some(damage) = self.damage_until(base) {
-                return Ok(Some(damage));
+            match has_head(log, &segment) {
+                Ok(true) => {
+                    if let Some(damage) = self.damage_until(base) {
+                        return Ok(Some(damage));
+                    }
+                }
+                Ok(false) => {
+                    self.damaged.get_or_insert(segment);
+                }
+                Err(error @ StoreError::Io { .. }) => {
+                    let (from, until) = (base, after);
+                    return Ok(Some(Damage { from, until, error }));
+                }
+                Err(error) => return Err(error),
             }
             if begin.elapsed() >= MAX_ROUND {
                 break;

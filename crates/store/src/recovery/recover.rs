@@ -50,21 +50,33 @@ pub(super) fn recover(inspected: &mut Inspected) -> Result<(Recovered, bool), St
 
 /// Checks that the oldest segment begins with a record if the next one does, unless a power loss explains that. Most
 /// starts read neither of them. Refuses a log whose oldest segment has no record, because it was overwritten. If it has
-/// one, or if the disk cannot read it, the other messages can be served: returns the damage.
+/// one, or if the disk cannot read a segment, the other messages can be served: returns the damage.
 fn check_oldest_segment(inspected: &Inspected) -> Result<Option<Damage>, StoreError> {
     let segments = inspected.log.segments();
     let [oldest, next, ..] = segments.as_slice() else {
         return Ok(None);
     };
-    let damage = match find_damage(inspected, oldest, next) {
-        Err(error @ StoreError::Io { .. }) => Some(error),
-        found => found?,
+    let (damaged, error) = match find_damage(inspected, oldest, next) {
+        Ok(None) => return Ok(None),
+        Ok(Some(error)) => (oldest.base, error),
+        Err(error) => match unreadable(&segments, &error) {
+            Some(segment) => (segment.base, error),
+            None => return Err(error),
+        },
     };
-    Ok(damage.map(|error| Damage {
-        from: oldest.base,
-        until: next.base,
+    Ok(Some(Damage {
+        from: damaged,
+        until: inspected.log.next_segment(damaged),
         error,
     }))
+}
+
+/// The segment that the disk could not read, if the error says so.
+fn unreadable<'s>(segments: &'s [Arc<Segment>], error: &StoreError) -> Option<&'s Arc<Segment>> {
+    let StoreError::Io { path, .. } = error else {
+        return None;
+    };
+    segments.iter().find(|segment| segment.path == *path)
 }
 
 /// What is wrong with the oldest segment; an error if it has no record.
