@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod announcements;
+mod blocking;
 pub mod broker;
 pub mod context;
 pub mod delivery;

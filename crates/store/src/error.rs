@@ -15,7 +15,8 @@ pub enum BusyReason {
     PageCacheBusy,
     /// This put itself has waited longer than `waitTimeMillsInSendQueue`.
     QueueTimeout,
-    /// `sendThreadPoolQueueCapacity` senders are waiting for the disk.
+    /// `sendThreadPoolQueueCapacity` senders are waiting for the disk, or more threads than may for a write that is
+    /// stuck.
     QueueFull,
 }
 

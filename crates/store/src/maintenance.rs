@@ -9,6 +9,7 @@ use crate::flush::Flusher;
 use crate::flush::watchdog::Observed;
 use crate::log::head_check::HeadCheck;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,9 @@ const MIN_TIMEOUT_CHECK: Duration = Duration::from_millis(10);
 const MAX_TIMEOUT_CHECK: Duration = Duration::from_secs(1);
 /// A write that has held the append lock for this long is reported.
 const STUCK_WRITE_MS: u64 = 10;
+/// How often that is looked for while there are writes, and number of looks without a write after which that ends.
+const WRITE_CHECK: Duration = Duration::from_millis(10);
+const QUIET_WRITE_CHECKS: u32 = 100;
 /// How often due tasks are looked for.
 const MAINTENANCE_TICK: Duration = Duration::from_millis(100);
 /// Queues are written as often as `flushIntervalConsumeQueue` says, and at least this often.
@@ -119,10 +123,20 @@ fn expire_waiters(engine: &Engine) {
     let longest = || Duration::from_millis(flusher.shared.live.sync_flush_timeout_ms());
     let check_interval = || (longest() / 4).clamp(MIN_TIMEOUT_CHECK, MAX_TIMEOUT_CHECK);
     let mut observed = Observed::default();
-    while flusher
-        .timeout_wakeup
-        .sleep(flusher.watchdog.tick(check_interval()))
-    {
+    let (mut writes, mut quiet_checks) = (0, 0);
+    let mut tick = || {
+        let now = engine.appender.counts.writes.load(Ordering::Relaxed);
+        let is_quiet = now == writes && flow_control.held_ms() == 0;
+        quiet_checks = if is_quiet { quiet_checks + 1 } else { 0 };
+        writes = now;
+        let tick = flusher.watchdog.tick(check_interval());
+        if quiet_checks < QUIET_WRITE_CHECKS {
+            tick.min(WRITE_CHECK)
+        } else {
+            tick
+        }
+    };
+    while flusher.timeout_wakeup.sleep(tick()) {
         flusher.expire_waiters(longest());
         let is_write_stuck = flow_control.held_ms() >= STUCK_WRITE_MS;
         if (flusher.watchdog.check(&mut observed) || is_write_stuck)

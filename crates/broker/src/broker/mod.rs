@@ -10,6 +10,7 @@ mod threads;
 
 pub use health::{Descriptors, Health, Unfinished};
 
+use crate::blocking;
 use crate::context::BrokerContext;
 use crate::error::BrokerError;
 use crate::long_polling::{Held, LongPolling};
@@ -372,6 +373,7 @@ fn hook_up(
     context
         .store
         .on_slow_flush(Arc::new(move || waker.spawn(std::future::ready(()))));
+    context.store.on_long_wait(Arc::new(blocking::wait_long));
     context.secured_by(security);
     let auto_create = AutoCreateQueue::new(context, tasks);
     let table = |fast, is_admin: bool| {

@@ -14,24 +14,31 @@ pub(crate) mod order;
 pub(crate) mod pop_check_point;
 pub(crate) mod request_mode;
 
-use crate::error::BrokerError;
+use crate::blocking;
+use crate::error::{BrokerError, Refusal};
 use crate::options::Options;
 use crate::tables::config_file::ConfigFile;
 use hold::HeldPops;
 use order::Orders;
+use pyrmq_remoting::codes::response;
 use pyrmq_remoting::hash::NameState;
 use pyrmq_remoting::message::{Record, record};
-use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::sync::wakeup::Wakeup;
+use pyrmq_remoting::sync::{LockWaiters, lock, try_lock};
 use pyrmq_store::{GetMessage, Store, StoreError, TagFilter};
 use request_mode::RequestModes;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// Most messages of a pop (Apache `PopMessageProcessor`): a pop check point has 32 bits.
 pub(crate) const MAX_MESSAGES: i32 = 32;
 const LOCKS: usize = 256;
+/// How long a request waits for a queue on its own thread, and at all. The pop that has the queue may wait for a disk
+/// that hangs.
+const SHORT_WAIT: Duration = Duration::from_millis(10);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// What a broker remembers of pops.
 #[derive(Debug)]
@@ -50,7 +57,20 @@ pub struct Pops {
     turns: AtomicU32,
     hash: NameState,
     // Each guards the offsets of the groups on the queues that fall to it: one pop at a time reads a queue for a group.
-    locks: Vec<Mutex<()>>,
+    locks: Vec<(Mutex<()>, LockWaiters)>,
+}
+
+/// A queue that no other pop of the group takes messages of meanwhile.
+pub(crate) struct LockedQueue<'p> {
+    held: Option<MutexGuard<'p, ()>>,
+    waiters: &'p LockWaiters,
+}
+
+impl Drop for LockedQueue<'_> {
+    fn drop(&mut self) {
+        drop(self.held.take());
+        self.waiters.notify();
+    }
 }
 
 impl Pops {
@@ -68,7 +88,7 @@ impl Pops {
             next_revive_queue: AtomicU32::new(0),
             turns: AtomicU32::new(0),
             hash: NameState::default(),
-            locks: std::iter::repeat_with(Mutex::default).take(LOCKS).collect(),
+            locks: std::iter::repeat_with(Default::default).take(LOCKS).collect(),
         })
     }
 
@@ -88,11 +108,43 @@ impl Pops {
     }
 
     /// Keeps others from taking messages of a queue for a group.
-    pub(crate) fn lock(&self, topic: &str, group: &str, queue_id: i32) -> Option<MutexGuard<'_, ()>> {
+    pub(crate) fn lock(&self, topic: &str, group: &str, queue_id: i32) -> Option<LockedQueue<'_>> {
+        let (mutex, waiters) = self.lock_of(topic, group, queue_id)?;
+        let held = Some(lock(mutex));
+        Some(LockedQueue { held, waiters })
+    }
+
+    /// Like [`Pops::lock`], on a thread of the runtime: refused if another pop has the queue for too long.
+    pub(crate) fn lock_soon(
+        &self,
+        topic: &str,
+        group: &str,
+        queue_id: i32,
+    ) -> Result<Option<LockedQueue<'_>>, Refusal> {
+        let Some((mutex, waiters)) = self.lock_of(topic, group, queue_id) else {
+            return Ok(None);
+        };
+        let mut held = try_lock(mutex);
+        if held.is_none() {
+            let since = Instant::now();
+            held = waiters.wait(mutex, || since.elapsed() < SHORT_WAIT);
+            if held.is_none() {
+                blocking::wait_long(&mut || {
+                    held = waiters.wait(mutex, || since.elapsed() < MAX_WAIT);
+                });
+            }
+        }
+        if held.is_none() {
+            let text = format!("another request of {group} has had queue {queue_id} of {topic} for too long");
+            return Err(Refusal::new(response::SYSTEM_BUSY, text));
+        }
+        Ok(Some(LockedQueue { held, waiters }))
+    }
+
+    fn lock_of(&self, topic: &str, group: &str, queue_id: i32) -> Option<&(Mutex<()>, LockWaiters)> {
         let hash = self.hash.hash_one((topic, group, queue_id));
         let at = usize::try_from(hash % LOCKS as u64).unwrap_or(0);
-        let guarded = self.locks.get(at)?;
-        Some(lock(guarded))
+        self.locks.get(at)
     }
 
     /// Forgets a topic that was deleted, and wakes the pops that wait for it.

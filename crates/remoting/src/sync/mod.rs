@@ -5,10 +5,12 @@
 //! forked child may inherit in a locked state.
 
 mod completion;
+mod lock_waiters;
 mod one_shot;
 pub mod wakeup;
 
 pub use completion::Completion;
+pub use lock_waiters::LockWaiters;
 pub use one_shot::OneShot;
 pub use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 pub use std::sync::{Condvar, Mutex, MutexGuard};

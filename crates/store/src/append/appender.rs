@@ -67,7 +67,7 @@ impl Appender {
         Self {
             queue_maintenance: Arc::clone(queue_maintenance),
             indexing: Arc::clone(indexing),
-            flow_control: FlowControl::new(&shared.live, &shared.group_commit),
+            flow_control: FlowControl::new(&shared.live, &shared.group_commit, &flusher.append_hold),
             flusher: Arc::clone(flusher),
             staged_pool: StagedPool::default(),
             segment_wakeup: Wakeup::default(),

@@ -8,21 +8,19 @@ use crate::error::{BusyReason, StoreError};
 use crate::group_commit::GroupCommit;
 use crate::live::Live;
 use crate::options::FlushDiskType;
+use crate::state::append_hold::AppendHold;
 use crate::state::append_state::AppendState;
 use crate::stats::Busy;
-use crate::sync::{MutexGuard, lock, try_lock};
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{MutexGuard, try_lock};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The number of waiting puts, and how often a wait was too long.
-#[derive(Debug)]
 pub(crate) struct FlowControl {
     live: Arc<Live>,
     group_commit: Arc<GroupCommit<StoreError>>,
-    origin: Instant,
-    /// When the current put took the append lock, ms after `origin` plus one; 0 if none holds it.
-    held_since: AtomicI64,
+    pub(crate) hold: Arc<AppendHold>,
     /// Puts that wait for the append lock.
     waiting: AtomicUsize,
     held: AtomicU64,
@@ -31,26 +29,20 @@ pub(crate) struct FlowControl {
     longest_ms: AtomicU64,
 }
 
-/// A put holds the append lock for as long as this value lives.
-pub(crate) struct LockHeld<'b>(&'b FlowControl);
-
-impl Drop for LockHeld<'_> {
-    fn drop(&mut self) {
-        self.0.held_since.store(0, Ordering::Relaxed);
-    }
-}
-
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl FlowControl {
-    pub(crate) fn new(live: &Arc<Live>, group_commit: &Arc<GroupCommit<StoreError>>) -> Self {
+    pub(crate) fn new(
+        live: &Arc<Live>,
+        group_commit: &Arc<GroupCommit<StoreError>>,
+        hold: &Arc<AppendHold>,
+    ) -> Self {
         Self {
             live: Arc::clone(live),
             group_commit: Arc::clone(group_commit),
-            origin: Instant::now(),
-            held_since: AtomicI64::new(0),
+            hold: Arc::clone(hold),
             waiting: AtomicUsize::new(0),
             held: AtomicU64::new(0),
             waited: AtomicU64::new(0),
@@ -59,22 +51,9 @@ impl FlowControl {
         }
     }
 
-    fn now_ms(&self) -> i64 {
-        i64::try_from(self.origin.elapsed().as_millis()).unwrap_or(i64::MAX - 1) + 1
-    }
-
-    /// Records that the append lock was taken.
-    pub(crate) fn mark_held(&self) -> LockHeld<'_> {
-        self.held_since.store(self.now_ms(), Ordering::Relaxed);
-        LockHeld(self)
-    }
-
     /// How long the current put has held the append lock, in ms.
     pub(crate) fn held_ms(&self) -> u64 {
-        match self.held_since.load(Ordering::Relaxed) {
-            0 => 0,
-            since => u64::try_from(self.now_ms() - since).unwrap_or_default(),
-        }
+        self.hold.held_ms()
     }
 
     fn count(&self, busy_reason: BusyReason, waited_ms: u64) {
@@ -140,7 +119,9 @@ impl FlowControl {
         Ok(())
     }
 
-    /// Takes the append lock, unless waiting for it takes too long.
+    /// Takes the append lock, unless waiting for it takes too long: longer than `waitTimeMillsInSendQueue`, or until
+    /// one write has taken longer than `osPageCacheBusyTimeOutMills` (Apache `BrokerFastFailure`). Behind a write that
+    /// is stuck, other work of this thread goes on elsewhere.
     pub(crate) fn wait_for<'a>(
         &self,
         append: &'a Mutex<AppendState>,
@@ -150,13 +131,23 @@ impl FlowControl {
         }
         let since = Instant::now();
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let guard = lock(append);
-        let waiting = self.waiting.fetch_sub(1, Ordering::Relaxed);
-        let waited_ms = millis(since.elapsed());
-        if waited_ms > self.live.send_wait_ms() {
-            return Err(self.busy(BusyReason::QueueTimeout, waited_ms, waiting));
+        let waited_ms = || millis(since.elapsed());
+        let waits = || waited_ms() <= self.live.send_wait_ms() && self.held_ms() <= self.live.busy_ms();
+        let mut guard = self.hold.wait_if_short(append, waits);
+        if guard.is_none() && waits() {
+            guard = self.hold.wait_long(append, waits);
         }
-        Ok(guard)
+        let waiting = self.waiting.fetch_sub(1, Ordering::Relaxed);
+        let (waited_ms, held_ms) = (waited_ms(), self.held_ms());
+        let is_late = waited_ms > self.live.send_wait_ms();
+        match guard {
+            Some(guard) if !is_late => Ok(guard),
+            None if held_ms > self.live.busy_ms() => {
+                Err(self.busy(BusyReason::PageCacheBusy, held_ms, waiting))
+            }
+            _ if is_late => Err(self.busy(BusyReason::QueueTimeout, waited_ms, waiting)),
+            _ => Err(self.busy(BusyReason::QueueFull, waited_ms, waiting)),
+        }
     }
 
     /// The counters of flow control, and how many puts wait now.

@@ -23,8 +23,11 @@ impl Appender {
         append_buffer: &mut AppendBuffer,
         from: usize,
     ) -> Result<Option<Written>, StoreError> {
+        let hold = &self.flow_control.hold;
+        // In this order, so that the lock is free when the next thread wakes.
+        let _wakes = hold.wakes_next();
         let mut append = self.flow_control.wait_for(&self.shared.append)?;
-        let _hold = self.flow_control.mark_held();
+        let _held = hold.mark();
         let append = &mut *append;
         // Checked again under the lock: after a failed write nothing may be written.
         self.shared.state.check_writable()?;

@@ -14,16 +14,19 @@ use crate::flush::watchdog::FlushWatchdog;
 use crate::group_commit::Log;
 use crate::message::{Arrival, OnDurable};
 use crate::options::FlushDiskType;
-use crate::state::append_state::Deferred;
+use crate::state::append_hold::AppendHold;
+use crate::state::append_state::{AppendState, Deferred};
 use crate::state::shared::Shared;
-use crate::sync::lock;
 use crate::sync::wakeup::Wakeup;
+use crate::sync::{MutexGuard, lock};
 use pyrmq_remoting::meter::Meter;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Fsyncs the log, and makes messages readable that waited for it.
 pub(crate) struct Flusher {
+    pub(crate) append_hold: Arc<AppendHold>,
     /// Watches the fsyncs of threads that committed an append batch.
     pub(crate) watchdog: FlushWatchdog,
     pub(crate) timeout_wakeup: Wakeup,
@@ -53,15 +56,21 @@ impl Log for Flusher {
     }
 
     fn sync(&self) -> Result<Option<Duration>, StoreError> {
-        let (target, last_ms, last, clock_regressions) = {
-            let append = lock(&self.shared.append);
-            (
-                append.tail.position,
-                append.tail.last_store_ms,
-                append.tail.last,
-                self.shared.checkpoint.times().clock_regressions,
-            )
-        };
+        self.sync_written(lock(&self.shared.append))
+    }
+}
+
+impl Flusher {
+    /// Fsyncs what was written before the append lock was taken.
+    fn sync_written(&self, append: MutexGuard<'_, AppendState>) -> Result<Option<Duration>, StoreError> {
+        let (target, last_ms, last, clock_regressions) = (
+            append.tail.position,
+            append.tail.last_store_ms,
+            append.tail.last,
+            self.shared.checkpoint.times().clock_regressions,
+        );
+        drop(append);
+        self.append_hold.wake_next();
         if target <= self.shared.log.flushed() {
             return Ok(None);
         }
@@ -119,10 +128,15 @@ impl Log for InBatch<'_> {
     }
 
     fn sync(&self) -> Result<Option<Duration>, StoreError> {
+        // Behind a write that is stuck, the flush thread waits instead of this one.
+        let Some(append) = self.0.append_hold.wait_if_short(&self.0.shared.append, || true) else {
+            self.0.shared.group_commit.wakeup.notify();
+            return Ok(None);
+        };
         if self.0.watchdog.begin() {
             self.0.timeout_wakeup.notify();
         }
-        let done = self.0.sync();
+        let done = self.0.sync_written(append);
         self.0.watchdog.end();
         done
     }
@@ -131,6 +145,7 @@ impl Log for InBatch<'_> {
 impl Flusher {
     pub(crate) fn new(shared: &Shared) -> Self {
         Self {
+            append_hold: Arc::new(AppendHold::new(&shared.listeners)),
             watchdog: FlushWatchdog::default(),
             timeout_wakeup: Wakeup::default(),
             sync_times: Meter::default(),
@@ -177,7 +192,8 @@ impl Flusher {
     fn publish_durable(&self) {
         let flushed = self.shared.log.flushed();
         let ready: Vec<_> = {
-            let deferred = &mut lock(&self.shared.append).deferred;
+            let _wakes = self.append_hold.wakes_next();
+            let deferred = &mut self.append_hold.take(&self.shared.append).deferred;
             let count = deferred.partition_point(|next| next.unit.end() <= flushed);
             deferred.drain(..count).collect()
         };

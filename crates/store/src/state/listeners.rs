@@ -1,6 +1,6 @@
 //! Callbacks of the store other than those of sends. Each is set once, by the program that opened the store.
 
-use crate::message::{OnArrival, OnSlowFlush};
+use crate::message::{OnArrival, OnLongWait, OnSlowFlush};
 use std::sync::{Arc, OnceLock};
 
 /// The listeners of the store.
@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct Listeners {
     arrival: OnceLock<Arc<OnArrival>>,
     slow_flush: OnceLock<Arc<OnSlowFlush>>,
+    long_wait: OnceLock<Arc<OnLongWait>>,
 }
 
 impl Listeners {
@@ -25,11 +26,22 @@ impl Listeners {
         }
     }
 
+    /// Sets the callback for waits that may be long.
+    pub(crate) fn set_long_wait(&self, listener: Arc<OnLongWait>) {
+        if self.long_wait.set(listener).is_err() {
+            tracing::warn!("a second callback for long waits was ignored");
+        }
+    }
+
     pub(crate) fn arrival(&self) -> Option<&Arc<OnArrival>> {
         self.arrival.get()
     }
 
     pub(crate) fn slow_flush(&self) -> Option<&Arc<OnSlowFlush>> {
         self.slow_flush.get()
+    }
+
+    pub(crate) fn long_wait(&self) -> Option<&Arc<OnLongWait>> {
+        self.long_wait.get()
     }
 }

@@ -3,6 +3,7 @@
 //! A failed write or fsync is final: the store turns read-only, and the next start checks everything. A full disk, and
 //! consume queues that cannot be written, are temporary.
 
+pub(crate) mod append_hold;
 pub(crate) mod append_state;
 mod disk_space;
 pub(crate) mod listeners;

@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::fs::{Fs, LockGuard};
 use crate::live::Live;
 use crate::maintenance::{self, MaintenanceTask};
-use crate::message::{MessageBatch, NewMessage, OnArrival, OnSlowFlush, Stored};
+use crate::message::{MessageBatch, NewMessage, OnArrival, OnLongWait, OnSlowFlush, Stored};
 use crate::options::Options;
 use crate::recovery::open::open;
 use crate::sync::lock;
@@ -68,10 +68,17 @@ impl Store {
     }
 
     /// Sets a callback that runs while [`AppendBatch::commit`] or a put blocks its thread because the disk hangs, so
-    /// that other work of that thread can be moved: every 10 ms in an fsync, at least every second in a write. Once;
-    /// later calls do nothing.
+    /// that other work of that thread can be moved: every 10 ms in an fsync, and in a write while there are writes. A
+    /// write after a pause is noticed within a second. Once; later calls do nothing.
     pub fn on_slow_flush(&self, callback: Arc<OnSlowFlush>) {
         self.engine.shared.listeners.set_slow_flush(callback);
+    }
+
+    /// Sets a callback through which a put waits that finds a write of another put stuck for 100 ms, so that other work
+    /// of its thread can be moved first. Once; later calls do nothing. Without it the thread itself waits, until the
+    /// put is refused.
+    pub fn on_long_wait(&self, callback: Arc<OnLongWait>) {
+        self.engine.shared.listeners.set_long_wait(callback);
     }
 
     /// Stores one message: it is in the page cache when this returns.

@@ -53,7 +53,7 @@ fn change(context: &BrokerContext, request: &Command) -> Result<(Command, Option
     check_invisible_time(context, header.invisible_time)?;
     known_group(context, header.consumer_group)?;
     if handle.is_ordered() {
-        return Ok((in_order(context, &header, &handle), None));
+        return Ok((in_order(context, &header, &handle)?, None));
     }
     check_revive_queue(context, handle.revive_queue_id)?;
     // Offset and time name a pop check point: two of one millisecond must differ.
@@ -84,9 +84,9 @@ fn in_order(
     context: &BrokerContext,
     header: &ChangeInvisibleTimeRequestHeader<'_>,
     handle: &ReceiptHandle<'_>,
-) -> Command {
+) -> Result<Command, Refusal> {
     let (topic, group, queue_id) = (header.topic, header.consumer_group, header.queue_id);
-    let _lock = context.pops.lock(topic, group, queue_id);
+    let _lock = context.pops.lock_soon(topic, group, queue_id)?;
     let committed = context.offsets.get(group, topic, queue_id);
     let visible_at = clock::now_ms().saturating_add(header.invisible_time);
     let is_done = committed.is_some_and(|committed| header.offset < committed);
@@ -106,5 +106,5 @@ fn in_order(
         // The queue opens at another time now, so the pops that wait for it must look again.
         context.pops.held.notify(topic, group, queue_id);
     }
-    Command::response(response::SUCCESS).with_header(&times)
+    Ok(Command::response(response::SUCCESS).with_header(&times))
 }

@@ -266,7 +266,7 @@ impl Pop {
         let context = &self.context;
         let (name, group) = (topic.topic_name.as_str(), header.consumer_group);
         let queue = (name, group, queue_id);
-        let _lock = context.pops.lock(name, group, queue_id);
+        let _lock = context.pops.lock_soon(name, group, queue_id)?;
         let mut offset = pop_offset(context, name, group, queue_id, header.init_mode);
         if let Some(reset) = context.offsets.take_reset(group, name, queue_id) {
             context.pops.orders.clear(queue);

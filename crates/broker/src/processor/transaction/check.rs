@@ -168,19 +168,39 @@ fn write_again(
     open: OpenTransaction,
     text: &str,
 ) -> Result<Result<Stored, Step>, StoreError> {
-    // Under the lock: an end that arrives now must find the half at its new offset.
-    let mut tables = context.transactions.tables();
-    match tables.open.get_mut(id) {
-        Some(known) if known.half_offset != open.half_offset => Ok(Err(Step::Pass)),
-        Some(known) if known.ending || known.committed => Ok(Err(Step::Stop)),
-        Some(known) => {
-            let stored = context
-                .store
-                .put_accepted(&copy_of_open(half, HALF_TOPIC, text))?;
+    if let Some(step) = step_of(context.transactions.tables().open.get(id), open) {
+        return Ok(Err(step));
+    }
+    // Without the lock, which each end needs: this write may hang as long as the disk does.
+    let stored = context
+        .store
+        .put_accepted(&copy_of_open(half, HALF_TOPIC, text))?;
+    let step = {
+        let mut tables = context.transactions.tables();
+        let known = tables.open.get_mut(id);
+        let step = step_of(known.as_deref(), open);
+        if let Some(known) = known.filter(|_| step.is_none()) {
             known.half_offset = stored.queue_offset;
-            Ok(Ok(stored))
         }
-        None => Ok(Err(Step::Pass)),
+        step
+    };
+    let Some(step) = step else {
+        return Ok(Ok(stored));
+    };
+    // Its end came meanwhile, for the half at the old offset. The new one stands for nothing.
+    context
+        .transactions
+        .write_op(&context.store, context.store_host(), stored.queue_offset)?;
+    Ok(Err(step))
+}
+
+/// What a pass does instead of writing a half again. `None`: it is open as before.
+fn step_of(known: Option<&OpenTransaction>, open: OpenTransaction) -> Option<Step> {
+    match known {
+        Some(known) if known.half_offset != open.half_offset => Some(Step::Pass),
+        Some(known) if known.ending || known.committed => Some(Step::Stop),
+        Some(_) => None,
+        None => Some(Step::Pass),
     }
 }
 

@@ -14,6 +14,10 @@ use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::names::{HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC};
 use pyrmq_remoting::net::Peer;
+use pyrmq_store::Stored;
+
+/// In place of the offset of a half that is being written.
+const CLAIMED: i64 = -1;
 
 /// Writes its half again as one that was never checked (323). The request names the message by its id in
 /// TRANS_CHECK_MAX_TIME_TOPIC.
@@ -41,26 +45,65 @@ pub(crate) fn resume(context: &BrokerContext, request: &Command, _: &Peer) -> An
     let end = context.store.end_position();
     // It may have been committed before it was given up.
     refuse_committed(context, &half, 0)?;
-    // Under the lock: only one of two concurrent requests writes. Little is searched: what came meanwhile.
-    let mut tables = context.transactions.tables();
-    refuse_open(&tables, id)?;
-    refuse_committed(context, &half, end)?;
-    let stored = context
-        .store
-        .put_accepted(&copy_of_open(&half, HALF_TOPIC, &text))
-        .map_err(|error| internal(&error))?;
-    let open = OpenTransaction::new(stored.queue_offset);
-    tables.open.insert(id.into(), open);
-    drop(tables);
+    claim(&mut context.transactions.tables(), id)?;
+    // Without the lock, which each end needs: this write may hang as long as the disk does. Little is searched: what
+    // came meanwhile.
+    let stored = refuse_committed(context, &half, end).and_then(|()| {
+        let again = copy_of_open(&half, HALF_TOPIC, &text);
+        let stored = context.store.put_accepted(&again);
+        stored.map_err(|error| internal(&error))
+    });
+    let unused = settle(&mut context.transactions.tables(), id, stored)?;
+    if let Some(unused) = unused {
+        let (store, host) = (&context.store, context.store_host());
+        let written = context.transactions.write_op(store, host, unused.queue_offset);
+        written.map_err(|error| internal(&error))?;
+        return Err(is_open());
+    }
     tracing::info!(id, "a transaction that was given up is asked about again");
     Ok(Command::response(response::SUCCESS))
 }
 
+/// Claims the transaction, so that only one of two concurrent requests writes, and no end comes before it has.
+fn claim(tables: &mut Tables, id: &str) -> Result<(), Refusal> {
+    refuse_open(tables, id)?;
+    let claim = OpenTransaction {
+        ending: true,
+        ..OpenTransaction::new(CLAIMED)
+    };
+    tables.open.insert(id.into(), claim);
+    Ok(())
+}
+
+/// Puts the new half in place of the claim. A half that was sent again meanwhile stays: then the new one, which is
+/// returned, stands for nothing.
+fn settle(tables: &mut Tables, id: &str, stored: Result<Stored, Refusal>) -> Result<Option<Stored>, Refusal> {
+    let claim = tables.open.get_mut(id);
+    let claim = claim.filter(|open| open.half_offset == CLAIMED);
+    match (stored, claim) {
+        (Ok(stored), Some(claim)) => {
+            *claim = OpenTransaction::new(stored.queue_offset);
+            Ok(None)
+        }
+        (Ok(stored), None) => Ok(Some(stored)),
+        (Err(refusal), claim) => {
+            if claim.is_some() {
+                tables.open.remove(id);
+            }
+            Err(refusal)
+        }
+    }
+}
+
 fn refuse_open(tables: &Tables, id: &str) -> Result<(), Refusal> {
     if tables.open.contains_key(id) {
-        return Err(Refusal::internal("the transaction is open already"));
+        return Err(is_open());
     }
     Ok(())
+}
+
+fn is_open() -> Refusal {
+    Refusal::internal("the transaction is open already")
 }
 
 /// Refuses a transaction whose message is in the log at or after a position: its new half would be committed again.

@@ -1,0 +1,336 @@
+//! A write to the log hangs: one thread of the runtime waits for it, all others go on.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::pops::pop;
+use common::{LIMIT, Site, TempDir, client, eventually, number, options, properties, pull, records, send};
+use pyrmq_broker::{Broker, Options, metrics};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::net::{Client, NetError};
+use pyrmq_remoting::{Command, clock};
+use pyrmq_testkit::FaultyDisk;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot::{Receiver, channel};
+
+/// Writes to the log hang as long as this value lives.
+struct Hang<'d>(&'d FaultyDisk);
+
+impl<'d> Hang<'d> {
+    fn begin(disk: &'d FaultyDisk) -> Self {
+        disk.hang_writes(true);
+        Self(disk)
+    }
+}
+
+impl Drop for Hang<'_> {
+    fn drop(&mut self) {
+        self.0.hang_writes(false);
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Runs a test with a broker of two threads. The clients have others: nothing that they do wakes a thread of the
+/// broker.
+fn with_two_threads(options: Options, disk: &FaultyDisk, test: impl AsyncFnOnce(Site)) {
+    let (of_broker, of_clients) = (runtime(), runtime());
+    let broker = Broker::start_on(Arc::new(disk.clone()), options, of_broker.handle(), None, &[]);
+    of_clients.block_on(async { test(Site::of(broker.unwrap())).await });
+}
+
+/// Options with which a connection's task does all that it may do itself, however long that takes.
+fn options_with(dir: &TempDir, flush: &str) -> Options {
+    let mut options = options(dir);
+    options.store.set("flushDiskType", flush).unwrap();
+    options.store.set("syncFlushTimeout", "600000").unwrap();
+    options.store.flush_inline_below_us = u64::MAX;
+    options
+}
+
+async fn ask(site: &Site, client: &Client, command: Command) -> Command {
+    let asked = client.request(&site.address, command, LIMIT).await;
+    asked.unwrap_or_else(|error| panic!("while writes hang: {error}"))
+}
+
+fn asking(site: &Site, client: &Client, command: Command) -> Receiver<Result<Command, NetError>> {
+    let (sender, receiver) = channel();
+    client.request_with(&site.address, command, LIMIT, |answer| drop(sender.send(answer)));
+    receiver
+}
+
+fn heartbeat(id: &str) -> Command {
+    let beat = format!(
+        r#"{{"clientID":"{id}","producerDataSet":[{{"groupName":"producers"}}],"consumerDataSet":[]}}"#
+    );
+    Command::request(request::HEART_BEAT).with_body(beat.into_bytes())
+}
+
+/// A pull and a heartbeat are answered.
+async fn goes_on(site: &Site, client: &Client) {
+    let pulled = ask(site, client, pull("G", "T", 0, "*", None)).await;
+    assert_eq!(records(&pulled)[0].1, b"good");
+    let beat = ask(site, client, heartbeat("c")).await;
+    assert_eq!(beat.code, response::SUCCESS);
+}
+
+/// A pull that waits for messages is answered at its end.
+async fn timers_go_on(site: &Site, client: &Client) {
+    let held = pull("G", "empty", 0, "*", Some(Duration::from_millis(50)));
+    assert_eq!(ask(site, client, held).await.code, response::PULL_NOT_FOUND);
+}
+
+/// The answer to a send that is refused while a write hangs.
+fn refused(answer: &Command) {
+    assert_eq!(answer.code, response::SYSTEM_BUSY, "{:?}", answer.remark);
+    let remark = answer.remark.as_deref().unwrap();
+    assert!(remark.contains("broker busy, start flow control"), "{remark}");
+}
+
+fn senders_hold_up_no_one_else(flush: &str) {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    with_two_threads(options_with(&dir, flush), &disk, async |site| {
+        let (senders, other) = ([(); 4].map(|()| client()), client());
+        site.create("empty", 1).await;
+        site.send_ok("T", b"good", "").await;
+        for sender in &senders {
+            let sent = ask(&site, sender, send("T", 0, b"good", "")).await;
+            assert_eq!(sent.code, response::SUCCESS);
+        }
+        goes_on(&site, &other).await;
+        for round in 1..=2 {
+            let hang = Hang::begin(&disk);
+            let busy = || site.broker.health().store.busy;
+            let slow = asking(&site, &senders[0], send("T", 0, b"slow", ""));
+            eventually("a write hangs", async || busy().held_now_ms > 0).await;
+            let waiting = [1, 2, 3].map(|at| asking(&site, &senders[at], send("T", 0, b"next", "")));
+            goes_on(&site, &other).await;
+            timers_go_on(&site, &other).await;
+            for answer in waiting {
+                refused(&answer.await.unwrap().unwrap());
+            }
+            assert!(busy().held_now_ms > 0, "the write still hangs");
+            goes_on(&site, &other).await;
+            // So do the connections whose sends were refused, and the next send is refused at once.
+            goes_on(&site, &senders[1]).await;
+            refused(&ask(&site, &senders[1], send("T", 0, b"next", "")).await);
+            drop(hang);
+            assert_eq!(slow.await.unwrap().unwrap().code, response::SUCCESS);
+            let sent = ask(&site, &senders[1], send("T", 0, b"good", "")).await;
+            assert_eq!(sent.code, response::SUCCESS, "{:?}", sent.remark);
+            let stored = site.broker.context().store.max_offset("T", 0);
+            assert_eq!(stored, 5 + 2 * round, "no refused message is stored");
+        }
+        for client in senders.iter().chain([&other]) {
+            client.close().await;
+        }
+        site.stop().await;
+    });
+}
+
+#[test]
+fn with_async_flush_four_senders_hold_up_no_one_else() {
+    senders_hold_up_no_one_else("ASYNC_FLUSH");
+}
+
+#[test]
+fn with_sync_flush_four_senders_hold_up_no_one_else() {
+    senders_hold_up_no_one_else("SYNC_FLUSH");
+}
+
+/// Writes hang for as long as a usual fsync takes, again and again, and once for longer. Many large messages wait, and
+/// fill segments.
+#[test]
+fn many_senders_that_wait_for_short_hangs_are_all_served() {
+    const SENDERS: usize = 64;
+    const SENDS: usize = 5;
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let mut options = options_with(&dir, "ASYNC_FLUSH");
+    // Longer than a loaded machine takes for it.
+    options.store.set("waitTimeMillsInSendQueue", "8000").unwrap();
+    options.store.set("osPageCacheBusyTimeOutMills", "8000").unwrap();
+    with_two_threads(options, &disk, async |site| {
+        site.send_ok("T", b"good", "").await;
+        let hanging = disk.clone();
+        let hangs = std::thread::spawn(move || {
+            for hang_ms in [50, 50, 400, 50, 50, 50] {
+                hanging.hang_writes(true);
+                std::thread::sleep(Duration::from_millis(hang_ms));
+                hanging.hang_writes(false);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let senders: Vec<Client> = (0..SENDERS).map(|_| client()).collect();
+        let body = vec![b'x'; 60_000];
+        for _ in 0..SENDS {
+            let sent = senders
+                .iter()
+                .map(|sender| asking(&site, sender, send("T", 0, &body, "")));
+            for answer in sent.collect::<Vec<_>>() {
+                let answer = answer.await.unwrap().unwrap();
+                assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+            }
+        }
+        hangs.join().unwrap();
+        let stored = site.broker.context().store.max_offset("T", 0);
+        assert_eq!(stored, i64::try_from(1 + SENDERS * SENDS).unwrap());
+        for sender in senders {
+            sender.close().await;
+        }
+        site.stop().await;
+    });
+}
+
+#[test]
+fn pops_of_the_queue_whose_check_point_is_being_written_hold_up_no_one_else() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    with_two_threads(options_with(&dir, "ASYNC_FLUSH"), &disk, async |site| {
+        let (poppers, other) = ([(); 3].map(|()| client()), client());
+        for _ in 0..4 {
+            site.send_ok("T", b"good", "").await;
+        }
+        let one = || pop("P", "T", 0, 1, 60_000, 0);
+        for popper in &poppers {
+            assert_eq!(ask(&site, popper, one()).await.code, response::SUCCESS);
+        }
+        goes_on(&site, &other).await;
+        let hang = Hang::begin(&disk);
+        let first = asking(&site, &poppers[0], one());
+        let busy = || site.broker.health().store.busy;
+        eventually("its check point is being written", async || {
+            busy().held_now_ms > 0
+        })
+        .await;
+        let waiting = [1, 2].map(|at| asking(&site, &poppers[at], one()));
+        goes_on(&site, &other).await;
+        for answer in waiting {
+            let answer = answer.await.unwrap().unwrap();
+            assert_eq!(answer.code, response::SYSTEM_BUSY, "{:?}", answer.remark);
+        }
+        assert!(busy().held_now_ms > 0, "the write still hangs");
+        goes_on(&site, &poppers[1]).await;
+        drop(hang);
+        assert_eq!(first.await.unwrap().unwrap().code, response::SUCCESS);
+        for client in poppers.iter().chain([&other]) {
+            client.close().await;
+        }
+        site.stop().await;
+    });
+}
+
+fn half(id: &str) -> Command {
+    let pairs = [("TRAN_MSG", "true"), ("PGROUP", "producers"), ("UNIQ_KEY", id)];
+    let now = clock::now_ms().to_string();
+    send("T", 0, id.as_bytes(), &properties(&pairs))
+        .with_field("g", &now)
+        .with_field("f", "4")
+}
+
+/// Commits the transaction of the half that this send's answer names.
+fn commit(sent: &Command, id: &str) -> Command {
+    let stored: OffsetId = sent.fields.get("msgId").unwrap().parse().unwrap();
+    [
+        ("producerGroup", "producers"),
+        ("tranStateTableOffset", &number(sent, "queueOffset").to_string()),
+        ("commitLogOffset", &stored.offset.to_string()),
+        ("commitOrRollback", "8"),
+        ("fromTransactionCheck", "false"),
+        ("msgId", id),
+        ("transactionId", id),
+    ]
+    .into_iter()
+    .fold(
+        Command::request(request::END_TRANSACTION),
+        |command, (key, value)| command.with_field(key, value),
+    )
+}
+
+/// Options with which halves are checked from their first millisecond on.
+fn checked_soon(dir: &TempDir) -> Options {
+    Options {
+        transaction_time_out: 1,
+        transaction_check_interval: 10,
+        transaction_check_max: 1_000_000,
+        ..options_with(dir, "ASYNC_FLUSH")
+    }
+}
+
+fn open_halves(site: &Site) -> i64 {
+    let held = metrics::held(site.broker.context());
+    held.iter().find(|(name, _)| *name == "half").unwrap().1
+}
+
+#[test]
+fn ends_of_transactions_hold_up_no_one_else_while_the_check_writes_a_half_again() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    with_two_threads(checked_soon(&dir), &disk, async |site| {
+        let (enders, other) = ([client(), client()], client());
+        site.send_ok("T", b"good", "").await;
+        let ids = ["0A01", "0A02"];
+        let mut sent = Vec::new();
+        for (ender, id) in enders.iter().zip(ids) {
+            sent.push(ask(&site, ender, half(id)).await);
+        }
+        goes_on(&site, &other).await;
+        let busy = || site.broker.health().store.busy;
+        let hang = Hang::begin(&disk);
+        eventually("the check writes", async || busy().held_now_ms > 0).await;
+        let ends: Vec<_> = (enders.iter().zip(&sent).zip(ids))
+            .map(|((ender, sent), id)| asking(&site, ender, commit(sent, id)))
+            .collect();
+        goes_on(&site, &other).await;
+        for end in ends {
+            refused(&end.await.unwrap().unwrap());
+        }
+        assert!(busy().held_now_ms > 0, "the write still hangs");
+        assert_eq!(open_halves(&site), 2);
+        goes_on(&site, &enders[0]).await;
+        drop(hang);
+        for ((ender, sent), id) in enders.iter().zip(&sent).zip(ids) {
+            let ended = ask(&site, ender, commit(sent, id)).await;
+            assert_eq!(ended.code, response::SUCCESS, "{:?}", ended.remark);
+        }
+        assert_eq!(open_halves(&site), 0);
+        let stored = site.broker.context().store.max_offset("T", 0);
+        assert_eq!(stored, 3, "each message once");
+        for client in enders.iter().chain([&other]) {
+            client.close().await;
+        }
+        site.stop().await;
+    });
+}
+
+#[test]
+fn a_half_whose_end_comes_while_it_is_written_again_has_ended_after_a_restart_too() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let mut options = checked_soon(&dir);
+    options.store.set("waitTimeMillsInSendQueue", "8000").unwrap();
+    options.store.set("osPageCacheBusyTimeOutMills", "8000").unwrap();
+    with_two_threads(options, &disk, async |site| {
+        let sent = site.ask_ok(half("0A01")).await;
+        let busy = || site.broker.health().store.busy;
+        let hang = Hang::begin(&disk);
+        eventually("the check writes it", async || busy().held_now_ms > 0).await;
+        let ending = site.asking(commit(&sent, "0A01"));
+        eventually("its end waits", async || busy().waiting_for_lock == 1).await;
+        drop(hang);
+        let ended = ending.await.unwrap().unwrap();
+        assert_eq!(ended.code, response::SUCCESS, "{:?}", ended.remark);
+        site.stop().await;
+    });
+    with_two_threads(options_with(&dir, "ASYNC_FLUSH"), &disk, async |site| {
+        assert_eq!(open_halves(&site), 0);
+        assert_eq!(site.broker.context().store.max_offset("T", 0), 1);
+        site.stop().await;
+    });
+}
