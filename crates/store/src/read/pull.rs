@@ -16,9 +16,9 @@ use std::sync::atomic::Ordering;
 pub(super) const MAX_SCANNED: i64 = 800 * 4;
 /// Number of units read at once for a filter.
 const SCAN: i64 = 800;
-/// Queue offsets that the messages of an answer may span for each one requested. Java consumers request 32 and pause for
-/// 50 ms while what they hold of a queue spans more than 2,000 (`consumeConcurrentlyMaxSpan`); Apache's brokers look at
-/// 800.
+/// Queue offsets that the messages of an answer may span for each one requested. Java consumers request 32 and pause
+/// for 50 ms while what they hold of a queue spans more than 2,000 (`consumeConcurrentlyMaxSpan`); Apache's brokers
+/// look at 800.
 const SPAN_OF_EACH: i64 = 25;
 
 /// How far the messages of an answer to a filtered pull may be apart.
