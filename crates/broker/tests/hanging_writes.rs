@@ -295,6 +295,8 @@ fn ends_of_transactions_hold_up_no_one_else_while_the_check_writes_a_half_again(
         assert_eq!(open_halves(&site), 2);
         goes_on(&site, &enders[0]).await;
         drop(hang);
+        // Until then ends are still refused.
+        eventually("the write ends", async || busy().held_now_ms == 0).await;
         for ((ender, sent), id) in enders.iter().zip(&sent).zip(ids) {
             let ended = ask(&site, ender, commit(sent, id)).await;
             assert_eq!(ended.code, response::SUCCESS, "{:?}", ended.remark);
