@@ -23,7 +23,7 @@ from pyrmq.errors import (
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyrmq._client.options.consumer import ConsumerOptions
     from pyrmq._core import ConsumerControl, _QueueRef
@@ -281,12 +281,16 @@ class Subscriptions:
         first: RmqError | None = None
         silent: list[set[str]] = []
         for topic, pattern in self._new_topics(known, patterns).items():
-            if silent and self._is_on_one_of(topic, silent):
-                continue
+            if silent:
+                brokers = self._brokers_of(topic)
+                if any(one <= brokers for one in silent):
+                    continue
             failure = self._join_by_pattern(topic, pattern, call)
             first = first or failure
             if isinstance(failure, RequestTimeout | ConnectionLost):
-                silent += [brokers for brokers in (self._brokers_of(topic),) if brokers]
+                brokers = self._brokers_of(topic)
+                if brokers:
+                    silent.append(brokers)
         if call is not None:
             self._begin(call, None)
         return first
@@ -298,10 +302,6 @@ class Subscriptions:
             raise
         except RmqError:
             return set()
-
-    def _is_on_one_of(self, topic: str, sets: Iterable[set[str]]) -> bool:
-        brokers = self._brokers_of(topic)
-        return any(one <= brokers for one in sets)
 
     def _join_by_pattern(
         self, topic: str, pattern: re.Pattern[str], call: SubscribeCall | None
