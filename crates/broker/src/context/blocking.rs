@@ -1,9 +1,11 @@
-//! Work of background tasks that waits for the disk.
+//! Work that waits for the disk: of requests and of background tasks.
 
 use crate::stats::Stats;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thiserror::Error;
-use tokio::task::spawn_blocking;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{JoinError, spawn_blocking};
 
 /// Why work of a background task failed.
 #[derive(Debug, PartialEq, Eq, Error)]
@@ -21,11 +23,42 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static, E: Send + 'static>(
     stats: &Stats,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, BlockingError<E>> {
-    let Ok(done) = spawn_blocking(work).await else {
+    match counted(stats, work).await {
+        Ok(done) => done.map_err(BlockingError::Failed),
+        Err(_panicked) => Err(BlockingError::Panicked),
+    }
+}
+
+/// Serves a request on a thread of its own. `None` if that panics, which is counted and logged.
+pub(crate) async fn serve_on_blocking_thread<T: Send + 'static>(
+    stats: &Stats,
+    what: &'static str,
+    serve: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    counted(stats, serve)
+        .await
+        .inspect_err(|error| tracing::error!(%error, "{what} panicked"))
+        .ok()
+}
+
+async fn counted<T: Send + 'static>(
+    stats: &Stats,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    let done = spawn_blocking(work).await;
+    if done.is_err() {
         stats.panics.fetch_add(1, Ordering::Relaxed);
-        return Err(BlockingError::Panicked);
-    };
-    done.map_err(BlockingError::Failed)
+    }
+    done
+}
+
+/// Waits for a permit. Returns whether there was none at once.
+pub(crate) async fn wait_for_permit(permits: Arc<Semaphore>) -> (Option<OwnedSemaphorePermit>, bool) {
+    match permits.clone().try_acquire_owned() {
+        Ok(permit) => (Some(permit), false),
+        // The semaphore is never closed.
+        Err(_) => (permits.acquire_owned().await.ok(), true),
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ mod move_back;
 mod rights;
 
 pub(crate) use admit::NewGroup;
-pub(crate) use blocking::{BlockingError, on_blocking_thread};
+pub(crate) use blocking::{BlockingError, on_blocking_thread, serve_on_blocking_thread, wait_for_permit};
 
 use crate::announcements::Announcements;
 use crate::delivery::delivered::Delivered;

@@ -36,7 +36,7 @@ pub use rows::rows;
 pub(crate) use rows::table;
 pub(crate) use search::Searches;
 
-use crate::context::BrokerContext;
+use crate::context::{BrokerContext, serve_on_blocking_thread, wait_for_permit};
 use crate::error::Refusal;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::Body;
@@ -44,10 +44,8 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 
 /// The result of most requests: a response, or a refusal.
 pub(crate) type Answer = Result<Command, Refusal>;
@@ -168,11 +166,7 @@ impl Processor for Change {
         // Later requests of the connection find the change. So each connection has one at a time.
         let (peer, pause) = (peer.clone(), peer.pause());
         tasks.spawn(async move {
-            let (permit, has_waited) = match permits.clone().try_acquire_owned() {
-                Ok(permit) => (Some(permit), false),
-                // The semaphore is never closed.
-                Err(_) => (permits.acquire_owned().await.ok(), true),
-            };
+            let (permit, has_waited) = wait_for_permit(permits).await;
             // Its user may have lost its rights meanwhile.
             if has_waited && let Some(refusal) = context.check_again(&request, &peer) {
                 return reply.send(refusal);
@@ -183,19 +177,13 @@ impl Processor for Change {
                 let answer = function(&changing, &request, &peer);
                 (request, began, answer)
             };
-            let changed = spawn_blocking(change).await;
+            let changed = serve_on_blocking_thread(&context.stats, "a change", change).await;
             drop((pause, permit));
-            match changed {
-                Ok((request, began, answer)) => {
-                    if is_announced && answer.is_ok() {
-                        context.announcements.settle(SETTLE_LIMIT).await;
-                    }
-                    send_answer(&context, &request, reply, began, answer);
+            if let Some((request, began, answer)) = changed {
+                if is_announced && answer.is_ok() {
+                    context.announcements.settle(SETTLE_LIMIT).await;
                 }
-                Err(error) => {
-                    context.stats.panics.fetch_add(1, Ordering::Relaxed);
-                    tracing::error!(%error, "a change panicked");
-                }
+                send_answer(&context, &request, reply, began, answer);
             }
         });
     }

@@ -1,7 +1,7 @@
 //! Requests that may read much from the disk. A few run at a time. Their connections are read meanwhile, as sends and
 //! heartbeats may be behind them: one with its share of searches is refused more.
 
-use crate::context::BrokerContext;
+use crate::context::{BrokerContext, serve_on_blocking_thread, wait_for_permit};
 use crate::error::Refusal;
 use crate::processor::backlog::{Backlog, Load, NoRoom, detached};
 use crate::processor::{Function, send_answer};
@@ -9,10 +9,8 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 
 /// Maximum number of searches of one kind that run on one port at a time.
 const SEARCHES: usize = 2;
@@ -88,11 +86,7 @@ impl Processor for Search {
         let (function, permits) = (self.function, self.permits.clone());
         let (request, peer, since) = (detached(request), peer.clone(), Instant::now());
         tasks.spawn(async move {
-            let (_permit, has_waited) = match permits.clone().try_acquire_owned() {
-                Ok(permit) => (Some(permit), false),
-                // The semaphore is never closed.
-                Err(_) => (permits.acquire_owned().await.ok(), true),
-            };
+            let (_permit, has_waited) = wait_for_permit(permits).await;
             if reply.is_closed() {
                 return reply.silence();
             }
@@ -116,10 +110,7 @@ impl Processor for Search {
                 send_answer(&searcher, &request, reply, began, answer);
                 drop(entry);
             };
-            if let Err(error) = spawn_blocking(search).await {
-                context.stats.panics.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(%error, "a search panicked");
-            }
+            serve_on_blocking_thread(&context.stats, "a search", search).await;
         });
     }
 }
@@ -131,7 +122,7 @@ mod tests {
     use crate::processor::site::{Line, Site, soon};
     use pyrmq_remoting::codes::request;
     use pyrmq_remoting::sync::lock;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Condvar, Mutex};
 
     /// Holds up searches until it is open.

@@ -1,6 +1,6 @@
 //! How a transaction ends: request 37 (Apache `EndTransactionProcessor`).
 
-use crate::context::BrokerContext;
+use crate::context::{BrokerContext, serve_on_blocking_thread};
 use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction, is_committed};
 use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 
 /// Maximum number of ends of one port that search the log at a time.
 const SEARCHES: usize = 2;
@@ -83,10 +82,7 @@ impl End {
                 send_answer(&searcher, &request, reply, began, answer);
                 drop(entry);
             };
-            if let Err(error) = spawn_blocking(ending).await {
-                context.stats.panics.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(%error, "the end of a transaction panicked");
-            }
+            serve_on_blocking_thread(&context.stats, "the end of a transaction", ending).await;
         });
     }
 }
