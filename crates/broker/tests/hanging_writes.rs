@@ -4,10 +4,10 @@
 mod common;
 
 use common::pops::pop;
-use common::{LIMIT, Site, TempDir, client, eventually, number, options, properties, pull, records, send};
+use common::transactions::{COMMIT, end};
+use common::{LIMIT, Site, TempDir, client, eventually, options, properties, pull, records, send};
 use pyrmq_broker::{Broker, Options, metrics};
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::net::{Client, NetError};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_testkit::FaultyDisk;
@@ -234,25 +234,6 @@ fn half(id: &str) -> Command {
         .with_field("f", "4")
 }
 
-/// Commits the transaction of the half that this send's answer names.
-fn commit(sent: &Command, id: &str) -> Command {
-    let stored: OffsetId = sent.fields.get("msgId").unwrap().parse().unwrap();
-    [
-        ("producerGroup", "producers"),
-        ("tranStateTableOffset", &number(sent, "queueOffset").to_string()),
-        ("commitLogOffset", &stored.offset.to_string()),
-        ("commitOrRollback", "8"),
-        ("fromTransactionCheck", "false"),
-        ("msgId", id),
-        ("transactionId", id),
-    ]
-    .into_iter()
-    .fold(
-        Command::request(request::END_TRANSACTION),
-        |command, (key, value)| command.with_field(key, value),
-    )
-}
-
 /// Options with which halves are checked from their first millisecond on.
 fn checked_soon(dir: &TempDir) -> Options {
     Options {
@@ -285,7 +266,7 @@ fn ends_of_transactions_hold_up_no_one_else_while_the_check_writes_a_half_again(
         let hang = Hang::begin(&disk);
         eventually("the check writes", async || busy().held_now_ms > 0).await;
         let ends: Vec<_> = (enders.iter().zip(&sent).zip(ids))
-            .map(|((ender, sent), id)| asking(&site, ender, commit(sent, id)))
+            .map(|((ender, sent), id)| asking(&site, ender, end(sent, id, COMMIT)))
             .collect();
         goes_on(&site, &other).await;
         for end in ends {
@@ -298,7 +279,7 @@ fn ends_of_transactions_hold_up_no_one_else_while_the_check_writes_a_half_again(
         // Until then ends are still refused.
         eventually("the write ends", async || busy().held_now_ms == 0).await;
         for ((ender, sent), id) in enders.iter().zip(&sent).zip(ids) {
-            let ended = ask(&site, ender, commit(sent, id)).await;
+            let ended = ask(&site, ender, end(sent, id, COMMIT)).await;
             assert_eq!(ended.code, response::SUCCESS, "{:?}", ended.remark);
         }
         assert_eq!(open_halves(&site), 0);
@@ -323,7 +304,7 @@ fn a_half_whose_end_comes_while_it_is_written_again_has_ended_after_a_restart_to
         let busy = || site.broker.health().store.busy;
         let hang = Hang::begin(&disk);
         eventually("the check writes it", async || busy().held_now_ms > 0).await;
-        let ending = site.asking(commit(&sent, "0A01"));
+        let ending = site.asking(end(&sent, "0A01", COMMIT));
         eventually("its end waits", async || busy().waiting_for_lock == 1).await;
         drop(hang);
         let ended = ending.await.unwrap().unwrap();

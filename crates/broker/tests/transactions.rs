@@ -7,6 +7,7 @@
 
 mod common;
 
+use common::transactions::{COMMIT, ROLLBACK, end, end_at, producer};
 use common::{
     LIMIT, Site, TempDir, client, create, eventually, number, options, properties, pull, records, send,
 };
@@ -16,17 +17,13 @@ use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::record;
 use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC};
-use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, ProcessorTable, Reply};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{FlushDiskType, NewMessage};
 use pyrmq_testkit::FaultyDisk;
 use pyrmq_testkit::disk::{Fault, Operation};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio::runtime::Handle;
-
-const COMMIT: &str = "8";
-const ROLLBACK: &str = "12";
 
 fn half(topic: &str, id: &str, more: &[(&str, &str)]) -> Command {
     let mut pairs = vec![
@@ -40,30 +37,6 @@ fn half(topic: &str, id: &str, more: &[(&str, &str)]) -> Command {
     command.fields.set("g", &clock::now_ms().to_string());
     command.fields.set("f", "4");
     command
-}
-
-/// Ends the half message that this send's answer names.
-fn end(sent: &Command, id: &str, how: &str) -> Command {
-    let stored: OffsetId = sent.fields.get("msgId").unwrap().parse().unwrap();
-    end_at(id, how, number(sent, "queueOffset"), stored.offset)
-}
-
-fn end_at(id: &str, how: &str, place: i64, offset: i64) -> Command {
-    let (place, offset) = (place.to_string(), offset.to_string());
-    [
-        ("producerGroup", "producers"),
-        ("tranStateTableOffset", &place),
-        ("commitLogOffset", &offset),
-        ("commitOrRollback", how),
-        ("fromTransactionCheck", "false"),
-        ("msgId", id),
-        ("transactionId", id),
-    ]
-    .into_iter()
-    .fold(
-        Command::request(request::END_TRANSACTION),
-        |command, (key, value)| command.with_field(key, value),
-    )
 }
 
 async fn stored(site: &Site, topic: &str) -> Vec<(String, Vec<u8>, String)> {
@@ -446,31 +419,6 @@ async fn the_end_of_a_transaction_opens_no_index_file_from_before_its_half() {
     assert!(opened <= 3, "{opened} files were opened");
     assert_eq!(stored(&site, "T").await.len(), 1);
     site.stop().await;
-}
-
-/// A producer that receives checks.
-#[derive(Default)]
-struct Asked {
-    questions: Mutex<Vec<Command>>,
-}
-
-impl Processor for Asked {
-    fn process(&self, request: Command, _: &Peer, reply: Reply) {
-        assert!(reply.is_oneway());
-        self.questions.lock().unwrap().push(request);
-    }
-}
-
-async fn producer(site: &Site) -> (Client, Arc<Asked>) {
-    let asked: Arc<Asked> = Arc::default();
-    let processor: Arc<dyn Processor> = asked.clone();
-    let mut table = ProcessorTable::new();
-    table.native(&[request::CHECK_TRANSACTION_STATE], &processor);
-    let client = Client::new(&Handle::current(), ClientOptions::default(), Arc::new(table)).unwrap();
-    let beat = r#"{"clientID":"c","producerDataSet":[{"groupName":"producers"}],"consumerDataSet":[]}"#;
-    let command = Command::request(request::HEART_BEAT).with_body(beat.as_bytes());
-    client.request(&site.address, command, LIMIT).await.unwrap();
-    (client, asked)
 }
 
 #[tokio::test(flavor = "multi_thread")]

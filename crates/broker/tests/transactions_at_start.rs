@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::transactions::{COMMIT, end_at, producer};
 use common::{
     LIMIT, Site, TempDir, client, eventually, number, options, properties, pull, records, send, send_batch,
 };
@@ -11,11 +12,10 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC};
-use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, ProcessorTable, Reply};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::NewMessage;
 use pyrmq_testkit::FaultyDisk;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio::runtime::Handle;
 
 const ID: &str = "0A01";
@@ -57,20 +57,9 @@ impl Place {
     }
 
     fn commit(self) -> Command {
-        [
-            ("producerGroup", "producers"),
-            ("tranStateTableOffset", &self.queue_offset.to_string()),
-            ("commitLogOffset", &self.position.to_string()),
-            ("commitOrRollback", "8"),
-            ("fromTransactionCheck", "true"),
-            ("msgId", ID),
-            ("transactionId", ID),
-        ]
-        .into_iter()
-        .fold(
-            Command::request(request::END_TRANSACTION),
-            |command, (key, value)| command.with_field(key, value),
-        )
+        let mut command = end_at(ID, COMMIT, self.queue_offset, self.position);
+        command.fields.set("fromTransactionCheck", "true");
+        command
     }
 }
 
@@ -83,7 +72,7 @@ fn short_intervals(options: Options) -> Options {
     }
 }
 
-/// Who writes a half again.
+/// The broker that writes a half again.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum CopyBy {
     TheCheck,
@@ -127,36 +116,6 @@ async fn write_again(by: CopyBy, options: Options) {
     };
     store.put(&again).unwrap();
     site.stop().await;
-}
-
-/// A producer that receives checks.
-#[derive(Default)]
-struct Asked {
-    questions: Mutex<Vec<Command>>,
-}
-
-impl Asked {
-    fn last(&self) -> Option<Command> {
-        self.questions.lock().unwrap().last().cloned()
-    }
-}
-
-impl Processor for Asked {
-    fn process(&self, request: Command, _: &Peer, _: Reply) {
-        self.questions.lock().unwrap().push(request);
-    }
-}
-
-async fn producer(site: &Site) -> (Client, Arc<Asked>) {
-    let asked: Arc<Asked> = Arc::default();
-    let processor: Arc<dyn Processor> = asked.clone();
-    let mut table = ProcessorTable::new();
-    table.native(&[request::CHECK_TRANSACTION_STATE], &processor);
-    let client = Client::new(&Handle::current(), ClientOptions::default(), Arc::new(table)).unwrap();
-    let beat = r#"{"clientID":"c","producerDataSet":[{"groupName":"producers"}],"consumerDataSet":[]}"#;
-    let command = Command::request(request::HEART_BEAT).with_body(beat.as_bytes());
-    client.request(&site.address, command, LIMIT).await.unwrap();
-    (client, asked)
 }
 
 async fn bodies(site: &Site) -> Vec<Vec<u8>> {

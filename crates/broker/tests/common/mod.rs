@@ -4,6 +4,7 @@
 
 pub(crate) mod crashes;
 pub(crate) mod pops;
+pub(crate) mod transactions;
 
 use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::Command;
