@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benches.row import Row
+    from pyrmq import ReceivedMessage
 
 Order = Literal["none", "queue"]
 
@@ -44,9 +45,11 @@ def _taken_over(name_server: str, order: Order, group: str, number: signal.Signa
     """Return the seconds from a signal until every queue of the member is read here."""
     read: dict[int, float] = {}
     consumer = PushConsumer(name_server=name_server, group=group, order=order, start="last")
-    consumer.subscribe(
-        TOPIC, lambda message: read.setdefault(message.queue_id, time.perf_counter())
-    )
+
+    def note(message: ReceivedMessage) -> None:
+        read.setdefault(message.queue_id, time.perf_counter())
+
+    consumer.subscribe(TOPIC, note)
 
     def own() -> list[QueueId]:
         return [queue for queue in consumer.assignment() if queue.topic == TOPIC]
