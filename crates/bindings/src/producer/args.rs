@@ -38,18 +38,76 @@ const KINDS: [(&str, Kind); 6] = [
     ("half", Half),
 ];
 
-/// Each option of a message, and the kinds that accept it.
-const OPTIONS: [(&str, &[Kind]); 9] = [
-    ("keys", &[Send, Batch, Oneway, Request, Reply, Half]),
-    ("tags", &[Send, Batch, Oneway, Request, Reply, Half]),
-    ("properties", &[Send, Batch, Oneway, Request, Reply, Half]),
-    ("queue", &[Send, Batch, Oneway, Request, Half]),
-    ("sharding_key", &[Send, Batch, Oneway]),
-    ("flag", &[Send, Half]),
-    ("delay_level", &[Send]),
-    ("delay", &[Send]),
-    ("deliver_at", &[Send]),
+/// An option of a message.
+struct MessageOption {
+    name: &'static str,
+    /// The kinds of a send that accept it.
+    kinds: &'static [Kind],
+    read: for<'py> fn(&mut Given<'py>, &str, &Bound<'py, PyAny>) -> PyResult<()>,
+}
+
+/// All options. The order is that of `option_names`.
+const OPTIONS: [MessageOption; 9] = [
+    MessageOption {
+        name: "keys",
+        kinds: &[Send, Batch, Oneway, Request, Reply, Half],
+        read: |given, name, value| argument(name, value).map(|keys| given.message.keys = keys),
+    },
+    MessageOption {
+        name: "tags",
+        kinds: &[Send, Batch, Oneway, Request, Reply, Half],
+        read: |given, name, value| argument(name, value).map(|tags| given.message.tags = tags),
+    },
+    MessageOption {
+        name: "properties",
+        kinds: &[Send, Batch, Oneway, Request, Reply, Half],
+        read: |given, _, value| {
+            let properties = (!value.is_none()).then(|| dict_of(value.clone()));
+            given.message.properties = properties.transpose()?;
+            Ok(())
+        },
+    },
+    MessageOption {
+        name: "queue",
+        kinds: &[Send, Batch, Oneway, Request, Half],
+        read: |given, name, value| argument(name, value).map(|queue| given.queue = queue),
+    },
+    MessageOption {
+        name: "sharding_key",
+        kinds: &[Send, Batch, Oneway],
+        read: |given, name, value| argument(name, value).map(|key| given.message.sharding_key = key),
+    },
+    MessageOption {
+        name: "flag",
+        kinds: &[Send, Half],
+        read: |given, name, value| argument(name, value).map(|flag| given.message.flag = flag),
+    },
+    MessageOption {
+        name: "delay_level",
+        kinds: &[Send],
+        read: |given, name, value| argument(name, value).map(|level| given.delay_level = level),
+    },
+    MessageOption {
+        name: "delay",
+        kinds: &[Send],
+        read: |given, name, value| argument(name, value).map(|delay| given.delay = delay),
+    },
+    MessageOption {
+        name: "deliver_at",
+        kinds: &[Send],
+        read: |given, name, value| argument(name, value).map(|at| given.deliver_at = at),
+    },
 ];
+
+/// What has been read of a call's options so far. Three of them decide together when the message is delivered.
+#[derive(Default)]
+struct Given<'py> {
+    message: MessageProperties<'py>,
+    queue: Option<Bound<'py, PyAny>>,
+    delay_level: DelayLevel,
+    delay: Option<Bound<'py, PyAny>>,
+    deliver_at: Option<Bound<'py, PyAny>>,
+}
 
 impl Kind {
     pub(crate) fn of(name: &str) -> PyResult<Self> {
@@ -59,19 +117,20 @@ impl Kind {
             .ok_or_else(|| PyTypeError::new_err(format!("there is no kind of send named {name:?}")))
     }
 
-    fn options(self) -> impl Iterator<Item = &'static str> {
-        let mine = OPTIONS.iter().filter(move |(_, kinds)| kinds.contains(&self));
-        mine.map(|(name, _)| *name)
+    fn options(self) -> impl Iterator<Item = &'static MessageOption> {
+        OPTIONS.iter().filter(move |option| option.kinds.contains(&self))
     }
 
-    fn has(self, name: &str) -> bool {
-        self.options().any(|known| known == name)
+    /// The option of this name. An unknown one is an error that suggests the closest known name.
+    fn option(self, py: Python<'_>, name: &str) -> PyResult<&'static MessageOption> {
+        self.options()
+            .find(|option| option.name == name)
+            .ok_or_else(|| unexpected(py, self, name))
     }
 }
 
-/// The error for an unknown option; it suggests the closest known name.
 fn unexpected(py: Python<'_>, kind: Kind, name: &str) -> PyErr {
-    let known: Vec<_> = kind.options().collect();
+    let known: Vec<_> = kind.options().map(|option| option.name).collect();
     let near = PyModule::import(py, "difflib")
         .and_then(|difflib| difflib.call_method1("get_close_matches", (name, known, 1)))
         .and_then(|near| near.extract::<Vec<String>>());
@@ -87,10 +146,7 @@ fn unexpected(py: Python<'_>, kind: Kind, name: &str) -> PyErr {
 fn check_options(kind: &str, options: &Bound<'_, PyDict>) -> PyResult<()> {
     let kind = Kind::of(kind)?;
     for name in options.keys() {
-        let name = name.cast::<PyString>()?.to_cow()?;
-        if !kind.has(&name) {
-            return Err(unexpected(options.py(), kind, &name));
-        }
+        kind.option(options.py(), &name.cast::<PyString>()?.to_cow()?)?;
     }
     Ok(())
 }
@@ -98,7 +154,7 @@ fn check_options(kind: &str, options: &Bound<'_, PyDict>) -> PyResult<()> {
 /// The options that a kind of send accepts.
 #[pyfunction]
 fn option_names(kind: &str) -> PyResult<Vec<&'static str>> {
-    Ok(Kind::of(kind)?.options().collect())
+    Ok(Kind::of(kind)?.options().map(|option| option.name).collect())
 }
 
 /// The options of a message as Python gives them: the keyword arguments of a call, or the attributes of a
@@ -183,31 +239,15 @@ impl<'py> SendArgs<'py> {
     /// Reads the options of a call. A message without options costs nothing here.
     pub(crate) fn read(kind: Kind, options: &Bound<'py, PyDict>) -> PyResult<Self> {
         let py = options.py();
-        let mut read = Self::default();
-        let (mut level, mut delay, mut deliver_at) = (DelayLevel::default(), None, None);
-        let message = &mut read.properties;
+        let mut given = Given::default();
         for (name, value) in options {
             let name = name.cast::<PyString>()?.to_cow()?;
-            // A plain send accepts every option, so only other kinds are checked.
-            if kind != Send && !kind.has(&name) {
-                return Err(unexpected(py, kind, &name));
-            }
-            match &*name {
-                "keys" => message.keys = argument(&name, &value)?,
-                "tags" => message.tags = argument(&name, &value)?,
-                "properties" if value.is_none() => message.properties = None,
-                "properties" => message.properties = Some(dict_of(value)?),
-                "sharding_key" => message.sharding_key = argument(&name, &value)?,
-                "flag" => message.flag = argument(&name, &value)?,
-                "delay_level" => level = argument(&name, &value)?,
-                "delay" => delay = argument(&name, &value)?,
-                "deliver_at" => deliver_at = argument(&name, &value)?,
-                "queue" => read.queue = argument(&name, &value)?,
-                _ => return Err(unexpected(py, kind, &name)),
-            }
+            (kind.option(py, &name)?.read)(&mut given, &name, &value)?;
         }
-        message.when = when_of(py, level, delay, deliver_at)?;
-        Ok(read)
+        let mut properties = given.message;
+        properties.when = when_of(py, given.delay_level, given.delay, given.deliver_at)?;
+        let queue = given.queue;
+        Ok(Self { properties, queue })
     }
 }
 
