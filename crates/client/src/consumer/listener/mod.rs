@@ -330,30 +330,30 @@ impl ConsumerShared {
 #[cfg(test)]
 mod tests {
     use crate::consumer::options::{Order, PullerOptions, Start};
-    use crate::consumer::process_queue::{Chunk, ProcessQueue, QueueKey};
+    use crate::consumer::process_queue::{Chunk, Messages, ProcessQueue, QueueKey};
     use crate::consumer::puller::Puller;
     use crate::session::heartbeat::Subscription;
     use bytes::Bytes;
     use pyrmq_remoting::clock;
     use pyrmq_testkit::new_record;
+    use std::ops::Range;
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::runtime::Runtime;
 
-    fn records(count: i64) -> Bytes {
+    fn records(offsets: Range<i64>) -> Bytes {
         let mut bytes = Vec::new();
-        for offset in 0..count {
+        for offset in offsets {
             new_record("orders", 0, offset).encode(&mut bytes).unwrap();
         }
         Bytes::from(bytes)
     }
 
-    #[test]
-    fn no_call_begins_and_no_outcome_counts_once_a_lock_is_30_s_old() {
-        let runtime = Runtime::new().unwrap();
+    /// A consumer that has one queue, with the messages of these answers, and connects to nothing.
+    fn puller_with(runtime: &Runtime, order: Order, answers: &[Range<i64>]) -> (Puller, Arc<QueueKey>) {
         let mut options = PullerOptions::new(vec!["127.0.0.1:1".to_owned()], "group");
         options.is_listening = true;
-        options.order = Order::Queue;
+        options.order = order;
         let puller = Puller::new(runtime.handle(), options, Start::First).unwrap();
         // None of its tasks asks for locks or queues.
         puller.shared.shutdown.stop();
@@ -365,8 +365,28 @@ mod tests {
         let subscription = Arc::new(Subscription::tags_of("*", 0));
         let mut queue = ProcessQueue::new(key.clone(), subscription.clone(), 1);
         queue.restart(0, 1);
-        queue.arrive(Chunk::new(key.clone(), records(3), 3, &subscription).unwrap());
+        for offsets in answers {
+            let chunk = Chunk::new(key.clone(), records(offsets.clone()), offsets.end, &subscription);
+            queue.arrive(chunk.unwrap());
+        }
         puller.shared.state().queues.insert(key.clone(), queue);
+        puller.shared.state().make_ready(&key);
+        (puller, key)
+    }
+
+    #[test]
+    fn a_list_has_messages_of_several_answers() {
+        let runtime = Runtime::new().unwrap();
+        let (puller, _) = puller_with(&runtime, Order::None, &[0..1, 1..4, 4..9]);
+        let lists = [(); 3].map(|()| puller.take_work(5).unwrap());
+        let sizes = lists.map(|work| work.map(|work| work.parts.iter().map(Messages::len).collect()));
+        assert_eq!(sizes, [Some(vec![1, 3, 1]), Some(vec![4]), None]);
+    }
+
+    #[test]
+    fn no_call_begins_and_no_outcome_counts_once_a_lock_is_30_s_old() {
+        let runtime = Runtime::new().unwrap();
+        let (puller, key) = puller_with(&runtime, Order::Queue, &[0..3]);
         let age_lock = |seconds| {
             let requested_at = clock::since_boot().checked_sub(Duration::from_secs(seconds));
             let mut state = puller.shared.state();

@@ -194,13 +194,23 @@ impl ProcessQueue {
         }
         if order == Order::Key {
             self.hand_out_free_keys(left, &mut parts);
-        } else if parts.is_empty()
-            && let Some(messages) = self.deliver(max.min(self.span_left(order)))
+        } else if parts.is_empty() {
+            self.hand_out_next(max.min(self.span_left(order)), &mut parts);
+        }
+        parts
+    }
+
+    /// Gives a listener the next messages of the queue, of several answers where one has fewer: a consumer that keeps up
+    /// gets answers of one message.
+    fn hand_out_next(&mut self, max: usize, parts: &mut Vec<Messages>) {
+        let mut left = max;
+        while left > 0
+            && let Some(messages) = self.deliver(left)
         {
+            left -= messages.len();
             self.listeners.put_in_flight(&messages);
             parts.push(messages);
         }
-        parts
     }
 
     /// How many messages may be handed out before the span is used up. Of a queue that keeps its order nothing is done
