@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -157,6 +159,41 @@ def test_a_poll_raises_what_ends_the_program_once_all_hooks_were_called(
         with pytest.raises(SystemExit, match="received"):
             polled(consumer, 1)
     assert received == [1]
+
+
+def test_polls_of_two_threads_whose_hooks_end_the_program_are_both_repeated(
+    address: str, topic: str
+) -> None:
+    make(address, topic, [], queues=1)
+    is_stopping = {0: threading.Event(), 5: threading.Event()}
+    reached: list[int] = []
+
+    class Stops(ConsumeHook):
+        def after_receive(self, consuming: Consuming) -> None:
+            first = consuming.messages[0].queue_offset
+            if first in is_stopping and first not in reached:
+                reached.append(first)
+                assert is_stopping[first].wait(10)
+                raise SystemExit
+
+    with PullConsumer(name_server=address, group=f"g-{topic}", hooks=[Stops()]) as consumer:
+        with Producer(name_server=address) as producer:
+            producer.send_batch(topic, [b"x"] * 10, queue=consumer.queues(topic)[0])
+        consumer.subscribe(topic)
+
+        def poll() -> None:
+            with pytest.raises(SystemExit):
+                consumer.poll(5, 10)
+
+        threads = [threading.Thread(target=poll) for _ in is_stopping]
+        for first, thread in zip(is_stopping, threads, strict=True):
+            thread.start()
+            await_true(partial(reached.__contains__, first), 10)
+        # The poll of the later messages gives them back last.
+        for thread, first in zip(threads, reached, strict=True):
+            is_stopping[first].set()
+            thread.join(10)
+        assert [message.queue_offset for message in polled(consumer, 10)] == [*range(10)]
 
 
 def test_a_call_is_a_span_linked_to_the_send(address: str, topic: str, seen: Seen) -> None:

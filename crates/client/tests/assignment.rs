@@ -4,7 +4,7 @@
 mod common;
 
 use common::consumers::{TOPIC, World, listening, offsets, poll, polled, take, until};
-use pyrmq_client::consumer::process_queue::QueueKey;
+use pyrmq_client::consumer::process_queue::{Messages, QueueKey};
 use pyrmq_client::consumer::puller::{Puller, Start};
 use pyrmq_client::consumer::rebalance_events::RebalanceEvent;
 use pyrmq_client::session::connections::Connections;
@@ -596,6 +596,47 @@ fn a_commit_of_ones_own_that_fails_leaves_that_of_the_member_before_to_be_waited
     world.consumed[0].committed.lock().unwrap().insert(place, 12);
     world.release();
     assert_eq!(poll(&puller), (12..20).collect::<Vec<_>>());
+}
+
+/// A member that has taken messages of one queue by two polls, five each.
+fn polled_twice(world: &World) -> Puller {
+    world.consumed[0].store(tagged(&["a"; 10]));
+    let puller = polled(world, |options| {
+        options.commit_interval = Some(Duration::from_mins(10));
+    });
+    subscribe(world, &puller, TOPIC, "*");
+    until("the messages are there", || puller.wait(Duration::from_millis(5)));
+    for _ in 0..2 {
+        let taken: usize = puller.take(5).unwrap().iter().map(Messages::len).sum();
+        assert_eq!(taken, 5);
+    }
+    puller
+}
+
+#[test]
+fn polls_that_are_undone_in_any_order_are_repeated_from_the_first_message() {
+    let all: Vec<i64> = (0..10).collect();
+    for order in [[0, 5], [5, 0]] {
+        let world = World::new(1);
+        let puller = polled_twice(&world);
+        for first in order {
+            puller.seek_back(&queue(), first).unwrap();
+        }
+        assert_eq!(poll(&puller), all, "undone in the order {order:?}");
+    }
+}
+
+#[test]
+fn a_poll_that_is_undone_leaves_a_position_before_it_and_makes_nothing_done() {
+    let world = World::new(1);
+    let puller = polled_twice(&world);
+    puller.seek(&queue(), 2).unwrap();
+    puller.seek_back(&queue(), 5).unwrap();
+    assert_eq!(poll(&puller), (2..10).collect::<Vec<i64>>());
+    // Another thread has them now, and has not polled again.
+    puller.seek_back(&queue(), 5).unwrap();
+    world.runtime.block_on(puller.shut(false)).unwrap();
+    assert_eq!(world.consumed[0].position(), Some(2));
 }
 
 #[test]

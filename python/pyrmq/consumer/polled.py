@@ -164,9 +164,10 @@ class PolledConsumer(ConfiguredConsumer):
                 queue = QueueId(message.topic, message.broker, message.queue_id)
                 firsts.setdefault(queue, message.queue_offset)
             for queue, offset in firsts.items():
-                # It may have gone to another member meanwhile.
+                # It may have gone to another member meanwhile. Never forward: another thread may
+                # have taken it back further, for the messages of its own poll.
                 with suppress(RmqError):
-                    self._core.seek(queue, offset)
+                    self._core.seek_back(queue, offset)
             raise
 
     def _watch(self) -> None:

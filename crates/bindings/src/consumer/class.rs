@@ -123,6 +123,14 @@ impl PyConsumer {
             .map_err(|error| Error::from(error).into_py(py))
     }
 
+    /// As `seek`, but never forward.
+    fn seek_back(&self, py: Python<'_>, queue: QueueRef, offset: i64) -> PyResult<()> {
+        self.puller.check_in(py)?;
+        self.puller
+            .seek_back(&key_of(&self.puller, queue), offset)
+            .map_err(|error| Error::from(error).into_py(py))
+    }
+
     /// Up to `max` messages; waits up to `timeout_ms` for the first, for ever without a limit.
     fn poll<'py>(
         &self,

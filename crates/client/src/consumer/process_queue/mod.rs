@@ -180,6 +180,18 @@ impl ProcessQueue {
         self.listeners.restart();
     }
 
+    /// Goes back to this offset, and forgets what was fetched; what was done behind it is not done any more. False: the
+    /// queue is not beyond this offset, and stays where it is.
+    pub(crate) fn go_back(&mut self, offset: i64, generation: u64) -> bool {
+        if offset >= self.delivered {
+            return false;
+        }
+        let done = self.done.min(offset);
+        self.restart(offset, generation);
+        self.done = done;
+        true
+    }
+
     /// True while nothing was done here since the queue was taken: its position says nothing that the group does not
     /// know. If another member has committed since, this position would take the group back.
     pub(crate) fn is_untouched(&self) -> bool {

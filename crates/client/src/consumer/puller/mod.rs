@@ -212,6 +212,20 @@ impl Puller {
         Ok(())
     }
 
+    /// Goes back to this offset of an assigned queue, but never forward: a queue that another call has taken back
+    /// further, or to exactly this offset, stays where it is.
+    pub fn seek_back(&self, key: &QueueKey, offset: i64) -> Result<(), ClientError> {
+        let generation = self.shared.next_generation();
+        let mut state = self.shared.state();
+        let queue = state.queues.get_mut(key).ok_or_else(|| not_assigned(key))?;
+        if queue.go_back(offset, generation) {
+            let key = queue.key.clone();
+            drop(state);
+            self.shared.pull(&key);
+        }
+        Ok(())
+    }
+
     /// Hands out up to `max` messages that are there, without waiting. What earlier calls handed out is done now.
     pub fn take(&self, max: usize) -> Result<Vec<Messages>, ClientError> {
         let mut again = Vec::new();
