@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.test_pull_verbs import polled
 from tests.e2e.test_push import make
 from tests.e2e.wire import await_true
 
@@ -22,6 +23,7 @@ from pyrmq import (
     ConfigError,
     Credentials,
     NameServer,
+    Producer,
     PullConsumer,
     RmqError,
     TopicNotFound,
@@ -130,6 +132,57 @@ def test_a_silent_broker_holds_up_one_topic_of_a_pattern_only(address: str, topi
         silent.clear()
         await_true(lambda: topics_of(consumer) == {good, *tried}, 10)
         assert native.subscribed
+
+
+def test_a_pattern_that_is_subscribed_to_again_gets_its_new_filter(
+    address: str, topic: str
+) -> None:
+    first, second, named = f"{topic}-1", f"{topic}-2", f"{topic}-3"
+    for name in (first, second, named):
+        make(address, name, [], queues=1)
+    with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+        native = Native(consumer, lambda _: None)
+        consumer.subscribe(named, "A")
+        for tags in ("A", "*", "*"):
+            consumer.subscribe(re.compile(re.escape(topic) + "-.*"), tags)
+        assert native.subscribed == [
+            *((name, "A") for name in (named, first, second)),
+            *((name, "*") for name in (first, second)),
+        ]
+        with Producer(name_server=address) as producer:
+            for name in (first, second):
+                producer.send(name, b"without a tag")
+        assert {message.topic for message in polled(consumer, 2)} == {first, second}
+
+
+def test_a_topic_of_a_pattern_keeps_its_filter_until_it_is_joined_with_the_new_one(
+    address: str, topic: str
+) -> None:
+    first, second = f"{topic}-1", f"{topic}-2"
+    for name in (first, second):
+        make(address, name, [], queues=1)
+    pattern = re.compile(re.escape(topic) + "-.*")
+    refused: set[str] = set()
+
+    def refuse(of: str) -> None:
+        if of in refused:
+            raise TopicNotFound("refused")
+
+    with PullConsumer(name_server=address, group=f"g-{topic}", rebalance=0.2) as consumer:
+        native = Native(consumer, refuse)
+        consumer.subscribe(pattern, "A")
+        refused.update((first, second))
+        with pytest.raises(TopicNotFound):
+            consumer.subscribe(pattern, "*")
+        assert topics_of(consumer) == {first, second}
+        refused.discard(first)
+        consumer.subscribe(pattern, "*")
+        assert topics_of(consumer) == {first, second}
+        assert native.subscribed == [(first, "A"), (second, "A"), (first, "*")]
+        refused.clear()
+        await_true(lambda: native.subscribed[3:] == [(second, "*")], 5)
+        time.sleep(0.5)
+        assert len(native.subscribed) == 4, "each has its filter"
 
 
 def test_a_call_that_fails_undoes_nothing_of_another_call(address: str, topic: str) -> None:

@@ -220,7 +220,8 @@ class Subscriptions:
     def add_pattern(self, pattern: re.Pattern[str], call: SubscribeCall) -> None:
         """Subscribe to all topics whose whole name matches, now and when they appear.
 
-        A topic that cannot be joined is logged, and tried again with each look.
+        A topic that cannot be joined is logged, and tried again with each look. One that has the
+        filter that the pattern had before keeps it until then.
 
         Raises:
             ConfigError: The name servers are known only through an address server.
@@ -245,7 +246,8 @@ class Subscriptions:
         """Join the topics that match a new pattern; raise the first failure if none is joined."""
         failure = self._join_new(all_topics(self._options), [pattern], call)
         with self._lock:
-            has_one = any(pattern.fullmatch(topic) for topic in self._topics)
+            topics = filter(pattern.fullmatch, self._topics)
+            has_one = any(self._has_its_filter(topic) for topic in topics)
         if failure is not None and not has_one:
             raise failure
 
@@ -258,7 +260,7 @@ class Subscriptions:
             return self._topics.pop(topic, None) is not None
 
     def look(self) -> None:
-        """Subscribe to topics that match a pattern and are new, and leave those that are gone."""
+        """Join topics that match a pattern and do not have its filter, and leave those gone."""
         if not self._patterns:
             return
         known = all_topics(self._options)
@@ -273,10 +275,10 @@ class Subscriptions:
         patterns: Sequence[re.Pattern[str]],
         call: SubscribeCall | None = None,
     ) -> RmqError | None:
-        """Join topics that match a pattern and are new. Returns why the first was not joined.
+        """Join topics that match a pattern and do not have its filter.
 
-        A broker that is silent takes seconds for each topic. So topics on all brokers of one that
-        failed for that are left to the next look.
+        Returns why the first was not joined. A broker that is silent takes seconds for each topic.
+        So topics on all brokers of one that failed for that are left to the next look.
         """
         first: RmqError | None = None
         silent: list[set[str]] = []
@@ -309,8 +311,8 @@ class Subscriptions:
         """Join a topic; a failure is logged once, and returned."""
         with self._changing:
             with self._lock:
-                wish = self._patterns.get(pattern)
-                if wish is None or topic in self._topics or self._is_away:
+                wish, old = self._patterns.get(pattern), self._topics.get(topic)
+                if wish is None or self._has_its_filter(topic) or self._is_away:
                     # Meanwhile it was subscribed to by name, or the queues went back.
                     return None
             if call is not None:
@@ -322,9 +324,13 @@ class Subscriptions:
             except RmqError as error:
                 if call is not None and call.is_cancelled:
                     raise
-                # Brokers refuse a heartbeat as a whole: with this topic in it, for all others, too.
-                with suppress(RmqError):
-                    self._control.unsubscribe(topic, False)
+                if old is not None:
+                    self._restore(topic, old)
+                else:
+                    # Brokers refuse a heartbeat as a whole: with this topic in it, for all others,
+                    # too.
+                    with suppress(RmqError):
+                        self._control.unsubscribe(topic, False)
                 if self._failures.get(topic) is not type(error):
                     text = "group %s: topic %s matches and is not joined; the next look tries again"
                     log_error(text, self.group, topic, error=error)
@@ -347,14 +353,23 @@ class Subscriptions:
     def _new_topics(
         self, known: set[str], patterns: Sequence[re.Pattern[str]]
     ) -> dict[str, re.Pattern[str]]:
-        """Return the topics to join, with their patterns."""
+        """Return the topics to join, new or with an old filter, with their patterns."""
         new: dict[str, re.Pattern[str]] = {}
         with self._lock:
+            wanted = sorted(topic for topic in known if not self._has_its_filter(topic))
             for pattern in patterns:
-                for topic in sorted(known - self._topics.keys()):
+                for topic in wanted:
                     if pattern.fullmatch(topic):
                         new.setdefault(topic, pattern)
         return new
+
+    def _has_its_filter(self, topic: str) -> bool:
+        """Whether a topic is subscribed to by name, or as a pattern says. Called under the lock."""
+        wish = self._topics.get(topic)
+        if wish is None or topic not in self._by_pattern:
+            return wish is not None
+        patterns = self._patterns.items()
+        return any(one == wish and pattern.fullmatch(topic) for pattern, one in patterns)
 
     def _leave_gone(self, known: set[str]) -> None:
         """Leave topics of patterns that no name server has known for `_GONE_S`."""
