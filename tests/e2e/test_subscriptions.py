@@ -29,6 +29,7 @@ from pyrmq import (
     TopicNotFound,
 )
 from pyrmq.consumer import subscriptions
+from pyrmq.consumer.subscriptions import SubscribeCall
 from pyrmq.errors import PermissionDenied, RequestTimeout
 from pyrmq.testing import cluster
 
@@ -224,6 +225,34 @@ def test_a_call_that_is_cancelled_twice_undoes_nothing_of_the_next_one(faulty: C
             assert native.subscribed[-1] == ("T-1", "A")
 
     asyncio.run(main())
+
+
+def test_a_pattern_that_is_undone_leaves_no_topic_that_another_call_has_joined_since(
+    address: str, topic: str
+) -> None:
+    make(address, topic, [], queues=1)
+    with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+        subscriptions = consumer._subscriptions
+        call = SubscribeCall("A", False)
+        undo = subscriptions.undo
+
+        def cancel(_: str) -> None:
+            if not call.is_cancelled:
+                subscriptions.cancel(call)
+                raise RmqError("cancelled")
+
+        def undo_late(call: SubscribeCall) -> None:
+            # It has waited for the call that ends here.
+            other = threading.Thread(target=consumer.subscribe, args=(topic,))
+            other.start()
+            other.join(10)
+            undo(call)
+
+        Native(consumer, cancel)
+        subscriptions.undo = undo_late  # type: ignore[method-assign]
+        with pytest.raises(RmqError, match="cancelled"):
+            subscriptions.add_pattern(re.compile(re.escape(topic)), call)
+        assert topics_of(consumer) == {topic}
 
 
 @pytest.fixture

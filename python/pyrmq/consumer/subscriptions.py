@@ -195,11 +195,12 @@ class Subscriptions:
                     self._patterns[call.pattern] = call.old
         with self._changing:
             with self._lock:
-                mine = [topic for topic, wish in self._topics.items() if wish is call.wish]
-                if call.topic is not None and call.topic not in mine:
-                    mine.append(call.topic)
-                call.topic = None
-            for topic in mine:
+                mine = {topic for topic, wish in self._topics.items() if wish is call.wish}
+                # Another call may have joined its topic since.
+                topic, call.topic = call.topic, None
+                if topic is not None and self._topics.get(topic) is call.before.get(topic):
+                    mine.add(topic)
+            for topic in sorted(mine):
                 self._restore(topic, call.before.get(topic))
 
     def _restore(self, topic: str, old: _Filter | None) -> None:
