@@ -370,6 +370,39 @@ def test_a_pattern_keeps_its_topics_while_a_name_server_does_not_know_them(
             await_true(lambda: topics_of(consumer) == {first}, 10)
 
 
+@pytest.mark.parametrize("moment", ["revoked", "joined"])
+def test_a_topic_of_a_pattern_that_is_left_during_a_look_is_joined_by_the_next_one(
+    address: str, topic: str, moment: str
+) -> None:
+    make(address, topic, [], queues=1)
+    looks: list[set[str]] = []
+
+    def look(consumer: PullConsumer, _: object) -> None:
+        consumer._subscriptions.look()
+        looks.append(topics_of(consumer))
+
+    options: dict[str, Any] = {"on_revoked": look} if moment == "revoked" else {}
+    with PullConsumer(name_server=address, group=f"g-{topic}", **options) as consumer:
+        is_late = moment == "joined"
+
+        def leave(of: str) -> None:
+            nonlocal is_late
+            if is_late:
+                is_late = False
+                with suppress(ConfigError):
+                    consumer.unsubscribe(of)
+
+        Native(consumer, leave)
+        consumer.subscribe(re.compile(re.escape(topic)))
+        if moment == "revoked":
+            await_true(lambda: consumer.poll(timeout=0.05) or topics_of(consumer), 10)
+            consumer.unsubscribe(topic)
+            assert looks == [{topic}]
+        assert topics_of(consumer) == set()
+        consumer._subscriptions.look()
+        assert topics_of(consumer) == {topic}
+
+
 def test_a_topic_that_is_left_while_a_poll_joins_it_again_stays_left(
     address: str, topic: str
 ) -> None:

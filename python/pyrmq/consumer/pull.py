@@ -182,13 +182,13 @@ class PullConsumer(PolledConsumer):
         Example:
             >>> consumer.unsubscribe("orders")  # doctest: +SKIP
         """
-        was_known = self._subscriptions.remove(topic)
         failure: CommitError | None = None
-        try:
-            if self._rebalances is not None:
-                failure = self._rebalances.retire(self, topic, all_done=False)
-        finally:
-            was_there = self._control.unsubscribe(topic, False)
+        with self._subscriptions.unsubscribing(topic) as was_known:
+            try:
+                if self._rebalances is not None:
+                    failure = self._rebalances.retire(self, topic, all_done=False)
+            finally:
+                was_there = self._control.unsubscribe(topic, False)
         if failure is not None:
             raise failure
         # Natively a topic is left already while nobody polls for too long.

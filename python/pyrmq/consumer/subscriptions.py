@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from pyrmq.errors import (
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyrmq._client.options.consumer import ConsumerOptions
     from pyrmq._core import ConsumerControl, _QueueRef
@@ -110,6 +110,10 @@ class Subscriptions:
         self._by_pattern: set[str] = set()
         # Since when no name server knows them. Of the thread that looks.
         self._missing: dict[str, float] = {}
+        # Topics that calls of `unsubscribe` leave now: looks at patterns do not join them.
+        self._unsubscribing: set[str] = set()
+        # The topic of a pattern that is being joined, unless it is left meanwhile.
+        self._matched: str | None = None
         # Of topics that match and are not joined: what was logged last.
         self._failures: dict[str, type[RmqError]] = {}
         # Guards the fields. Never held over the network: event loops take it.
@@ -252,6 +256,26 @@ class Subscriptions:
         if failure is not None and not has_one:
             raise failure
 
+    @contextmanager
+    def unsubscribing(self, topic: str) -> Iterator[bool]:
+        """Forget a topic that is left in the block: no look at a pattern joins it meanwhile.
+
+        Yields:
+            Whether it was subscribed to.
+        """
+        if self._is_elsewhere():
+            yield False
+            return
+        with self._lock:
+            self._unsubscribing.add(topic)
+            if self._matched == topic:
+                self._matched = None
+        try:
+            yield self.remove(topic)
+        finally:
+            with self._lock:
+                self._unsubscribing.discard(topic)
+
     def remove(self, topic: str) -> bool:
         """Forget a topic. False: it was not subscribed to."""
         if self._is_elsewhere():
@@ -313,9 +337,11 @@ class Subscriptions:
         with self._changing:
             with self._lock:
                 wish, old = self._patterns.get(pattern), self._topics.get(topic)
-                if wish is None or self._has_its_filter(topic) or self._is_away:
-                    # Meanwhile it was subscribed to by name, or the queues went back.
+                is_left = topic in self._unsubscribing or self._is_away
+                if wish is None or self._has_its_filter(topic) or is_left:
+                    # Meanwhile it was subscribed to by name or left, or the queues went back.
                     return None
+                self._matched = topic
             if call is not None:
                 self._begin(call, topic)
             try:
@@ -325,7 +351,7 @@ class Subscriptions:
             except RmqError as error:
                 if call is not None and call.is_cancelled:
                     raise
-                if old is not None:
+                if old is not None and self._matched is not None:
                     self._restore(topic, old)
                 else:
                     # Brokers refuse a heartbeat as a whole: with this topic in it, for all others,
@@ -341,11 +367,19 @@ class Subscriptions:
                 return error
             self._failures.pop(topic, None)
             with self._lock:
-                self._topics[topic] = wish
-                self._by_pattern.add(topic)
+                is_left = self._matched is None
+                if not is_left:
+                    self._topics[topic] = wish
+                    self._by_pattern.add(topic)
+            if is_left:
+                # Maybe before it was joined here. It still matches: the next look joins it.
+                with suppress(RmqError):
+                    self._control.unsubscribe(topic, False)
             if call is not None:
                 # Others may join it from here on: no cancellation may end their calls.
                 self._begin(call, None)
+            if is_left:
+                return None
         _log.info("group %s: topic %s matches", self.group, topic)
         # A caller that waits to subscribe by name goes first.
         sleep(_PAUSE_S)
