@@ -370,6 +370,35 @@ def test_a_pattern_keeps_its_topics_while_a_name_server_does_not_know_them(
             await_true(lambda: topics_of(consumer) == {first}, 10)
 
 
+def test_time_in_which_no_name_server_answers_leaves_no_topic_of_a_pattern(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(address, topic, [], queues=1)
+    with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+        consumer.subscribe(re.compile(re.escape(topic)))
+        answers: list[set[str] | RmqError] = [set(), RequestTimeout("away"), set(), set()]
+
+        def ask(_: object, *, of_all: bool = False) -> set[str]:
+            if of_all:
+                return set()
+            answer = answers.pop(0)
+            if isinstance(answer, RmqError):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(subscriptions, "all_topics", ask)
+        monkeypatch.setattr(subscriptions, "_GONE_S", 0.2)
+        consumer._subscriptions.look()
+        time.sleep(0.3)
+        with pytest.raises(RequestTimeout):
+            consumer._subscriptions.look()
+        consumer._subscriptions.look()
+        assert topics_of(consumer) == {topic}
+        time.sleep(0.3)
+        consumer._subscriptions.look()
+        assert topics_of(consumer) == set()
+
+
 @pytest.mark.parametrize("moment", ["revoked", "joined"])
 def test_a_topic_of_a_pattern_that_is_left_during_a_look_is_joined_by_the_next_one(
     address: str, topic: str, moment: str

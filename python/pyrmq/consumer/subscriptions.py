@@ -288,11 +288,16 @@ class Subscriptions:
         """Join topics that match a pattern and do not have its filter, and leave those gone."""
         if not self._patterns:
             return
-        known = all_topics(self._options)
-        with self._lock:
-            patterns = [*self._patterns]
-        self._join_new(known, patterns)
-        self._leave_gone(known)
+        try:
+            known = all_topics(self._options)
+            with self._lock:
+                patterns = [*self._patterns]
+            self._join_new(known, patterns)
+            self._leave_gone(known)
+        except RmqError:
+            # No name server may have been asked since: a topic is missing from the next look on.
+            self._missing.clear()
+            raise
 
     def _join_new(
         self,
