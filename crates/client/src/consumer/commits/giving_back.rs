@@ -4,7 +4,6 @@ use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::shared::{ConsumerShared, ConsumerState};
 use crate::error::ClientError;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::Instant;
 
 impl ConsumerShared {
@@ -43,9 +42,8 @@ impl ConsumerShared {
         outcome
     }
 
-    /// Waits until all queues that are on their way back have gone, or the time has passed.
-    pub(crate) async fn until_given_back(&self, time: Duration) {
-        let due = Instant::now() + time;
+    /// Waits until all queues that are on their way back have gone, until `due` at the most.
+    pub(crate) async fn until_given_back(&self, due: Instant) {
         loop {
             let changed = self.gave_back.notified();
             let is_over = self.state().giving_back.is_empty();

@@ -8,6 +8,7 @@ use crate::error::ClientError;
 use pyrmq_remoting::sync::lock;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long a close waits for queues on their way back beyond the time of one commit.
 const END_MARGIN: Duration = Duration::from_millis(500);
@@ -38,8 +39,10 @@ impl ConsumerShared {
         // From here on queues stay where they are: those that a rebalance is giving back are waited for, and the others
         // are committed below. Only then the group hears that this member leaves, and others take its queues.
         self.shutdown.stop();
-        let time = self.options.client.request_timeout + END_MARGIN;
-        let ((), committed) = tokio::join!(self.until_given_back(time), self.commit_at_end(all));
+        let due = Instant::now() + self.options.client.request_timeout + END_MARGIN;
+        let ((), committed) = tokio::join!(self.until_given_back(due), self.commit_at_end(all));
+        // A callback that has ended meanwhile gives its queues back.
+        self.until_given_back(due).await;
         let committed = self.with_given_back(committed);
         if let Err(error) = &committed {
             tracing::warn!(%error, "positions not committed at the end");
