@@ -1,4 +1,4 @@
-"""Producers of asyncio whose `close` is cancelled, or comes from a loop that is not theirs."""
+"""Clients of asyncio whose `close` is cancelled, or comes from a loop that is not theirs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.e2e.test_push import make
 from tests.e2e.wire import ask, await_true
 
 import pyrmq
-from pyrmq import ClosedError, ConfigError, RmqError, TransactionState
-from pyrmq.aio import Producer, TransactionProducer
+from pyrmq import ClosedError, ConfigError, RmqError, TransactionState, _core
+from pyrmq.aio import Producer, PullConsumer, TransactionProducer
 from pyrmq.codes import RequestCode
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyrmq.testing import Cluster
 
@@ -88,6 +90,71 @@ def test_a_close_that_is_cancelled_while_a_check_runs_goes_on(faulty: Cluster) -
 
     with pyrmq.Producer(name_server=faulty.name_server) as maker:
         maker.send("T", b"first")
+    asyncio.run(main())
+
+
+def test_a_consumer_is_closed_to_its_end_however_often_its_close_is_cancelled(
+    faulty: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(faulty.name_server, "B", ["1", "2", "3"], queues=1)
+
+    def member() -> PullConsumer:
+        return PullConsumer(
+            name_server=faulty.name_server,
+            group="b",
+            broadcasting=True,
+            offset_dir=tmp_path,
+            auto_commit=600,
+        )
+
+    async def main() -> None:
+        consumer = member()
+        await consumer.subscribe("B")
+        seen = 0
+        while seen < 3:
+            seen += len(await consumer.poll(timeout=5))
+        reader = consumer._outcomes._native.fileno()
+        closing = asyncio.ensure_future(consumer.close())
+        await asyncio.sleep(0)
+        while not closing.done():
+            closing.cancel()
+            await asyncio.sleep(0)
+        assert closing.cancelled()
+        await consumer.close()
+        assert not asyncio.get_running_loop().remove_reader(reader)
+        await member().close()
+        assert "in use by another" not in caplog.text
+
+    asyncio.run(main())
+    (file,) = tmp_path.rglob("offsets.json")
+    rows = _core.decode_local_offsets(file.read_bytes())
+    assert sum(offset for _, offset in rows) == 3
+
+
+def test_a_close_that_is_cancelled_in_on_revoked_ends_at_once(faulty: Cluster) -> None:
+    make(faulty.name_server, "R", [], queues=1)
+
+    async def main() -> None:
+        is_called, may_end = asyncio.Event(), asyncio.Event()
+
+        async def revoked(*_: object) -> None:
+            is_called.set()
+            await may_end.wait()
+
+        consumer = PullConsumer(name_server=faulty.name_server, group="r", on_revoked=revoked)
+        await consumer.subscribe("R")
+        await consumer.poll(timeout=0.1)
+        closing = asyncio.ensure_future(consumer.close())
+        await is_called.wait()
+        # The goodbye to a silent broker takes half a second.
+        with faulty.brokers[0].network.silence():
+            closing.cancel()
+            await asyncio.wait([closing], timeout=0.3)
+            assert closing.cancelled()
+            may_end.set()
+            await turns()
+        await consumer.close()
+
     asyncio.run(main())
 
 

@@ -3,7 +3,10 @@
 import asyncio
 import logging
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from time import monotonic
@@ -44,6 +47,8 @@ class PullConsumer(PolledConsumer):
         super()._open()
         self._outcomes = CompletionList()
         self._is_interrupted = False
+        # Done when a close has ended, even a cancelled one, with what it raises.
+        self._ending: Future[Exception | None] = Future()
         self._rebalances = (
             RebalanceCallbacks(self._control, self._options, self._outcomes)
             if self._options.announces_rebalances()
@@ -270,15 +275,16 @@ class PullConsumer(PolledConsumer):
     async def close(self, *, all_done: bool = True) -> None:
         """Commit, leave the group and close connections; see :meth:`pyrmq.PullConsumer.close`.
 
-        A call that is cancelled is finished in the background; a second one waits for that. In a
-        forked child it does nothing: the consumer is the parent's.
+        A call that is cancelled is finished in the background, and the process does not end before
+        that; a second call waits for it. In a forked child it does nothing: the consumer is the
+        parent's.
 
         Example:
             >>> await consumer.close()  # doctest: +SKIP
         """
         if self._closed:
             if self._is_interrupted:
-                await asyncio.to_thread(self._control.shut, all_done)
+                await self._await_end()
             return
         if self._outcomes.is_inherited():
             self._closed = True
@@ -291,26 +297,51 @@ class PullConsumer(PolledConsumer):
         try:
             if self._rebalances is not None:
                 failure = await self._rebalances.retire(self, None, all_done=all_done)
+        except asyncio.CancelledError:
+            self._is_interrupted = True
+            raise
         finally:
-            await self._shut(all_done=all_done)
+            self._begin_end(all_done=all_done)
+            if not self._is_interrupted:
+                await self._await_end()
         if failure is not None:
             raise failure
 
-    async def _shut(self, *, all_done: bool) -> None:
-        if self._loop is not None:
+    def _begin_end(self, *, all_done: bool) -> None:
+        """Start the thread that commits and leaves the group: no cancellation stops it halfway."""
+        if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._core.fileno())
+        self._ending.set_running_or_notify_cancel()
+        arguments = (asyncio.get_running_loop(), all_done)
+        threading.Thread(target=self._end, args=arguments, name=f"pyrmq-end-{self._group}").start()
+
+    def _end(self, loop: asyncio.AbstractEventLoop, all_done: bool) -> None:  # noqa: FBT001
+        failure: Exception | None = None
         try:
-            await self._outcomes.call(self._control.shut, all_done)
-        except BaseException as error:
-            self._is_interrupted = not isinstance(error, Exception)
-            raise
+            try:
+                self._control.shut(all_done)
+            finally:
+                if self._callbacks is not None:
+                    self._callbacks.end()
+                if self._options.auto_commit is not None:
+                    self._offset_file.write_at_end()
+        except Exception as error:  # noqa: BLE001 - `close` raises it
+            failure = error
         finally:
-            if self._callbacks is not None:
-                await asyncio.to_thread(self._callbacks.end)
-            if self._options.auto_commit is not None:
-                await asyncio.to_thread(self._offset_file.write_at_end)
-            self._outcomes.close()
+            # A loop that is closed has nothing left to leave.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._outcomes.close)
             self._unlog()
+            self._ending.set_result(failure)
+
+    async def _await_end(self) -> None:
+        try:
+            failure = await asyncio.wrap_future(self._ending)
+        except asyncio.CancelledError:
+            self._is_interrupted = True
+            raise
+        if failure is not None:
+            raise failure
 
     async def __aenter__(self) -> Self:
         """Return the consumer."""
