@@ -13,6 +13,6 @@ pub mod session;
 pub use consumer::options::PullerOptions;
 pub use error::ClientError;
 pub use producer::options::{Compression, ProducerOptions};
-pub use session::heartbeat::Subscription;
 pub use session::identity::{random, unique_ids};
+pub use session::membership::Subscription;
 pub use session::options::ClientOptions;

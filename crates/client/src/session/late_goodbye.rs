@@ -5,7 +5,7 @@
 //! nothing but another goodbye ends that.
 
 use crate::session::connections::Connections;
-use crate::session::heartbeat::Membership;
+use crate::session::membership::Membership;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{Client, NetError, ProcessorTable, Tracker};
 use pyrmq_remoting::sync::lock;

@@ -6,6 +6,7 @@ pub mod connections;
 pub(crate) mod heartbeat;
 pub(crate) mod identity;
 mod late_goodbye;
+pub(crate) mod membership;
 pub mod name_servers;
 mod namespace;
 pub mod options;

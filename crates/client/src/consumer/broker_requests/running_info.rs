@@ -6,7 +6,7 @@ use crate::consumer::options::Order;
 use crate::consumer::pop::listening::PopListener;
 use crate::consumer::process_queue::{Chunk, ProcessQueue, QueueKey};
 use crate::consumer::shared::ConsumerShared;
-use crate::session::heartbeat::Subscription;
+use crate::session::membership::Subscription;
 use bytes::Bytes;
 use pyrmq_remoting::body::{
     Body, ConsumeMessageDirectlyResult, ConsumeStatus, ConsumerRunningInfo, MessageQueue,

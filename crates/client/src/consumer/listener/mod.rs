@@ -332,7 +332,7 @@ mod tests {
     use crate::consumer::options::{Order, PullerOptions, Start};
     use crate::consumer::process_queue::{Chunk, Messages, ProcessQueue, QueueKey};
     use crate::consumer::puller::Puller;
-    use crate::session::heartbeat::Subscription;
+    use crate::session::membership::Subscription;
     use bytes::Bytes;
     use pyrmq_remoting::clock;
     use pyrmq_testkit::new_record;

@@ -2,7 +2,7 @@
 
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::process_queue::{Chunk, QueueKey};
-use crate::session::heartbeat::Subscription;
+use crate::session::membership::Subscription;
 use bytes::Bytes;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::header::pop::PopMessageResponseHeader;

@@ -7,7 +7,7 @@ use crate::consumer::pop::simple::PopShared;
 use crate::consumer::pop::state::{Pop, PopTarget, Probe};
 use crate::consumer::requests::is_transient;
 use crate::error::ClientError;
-use crate::session::heartbeat::Subscription;
+use crate::session::membership::Subscription;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::pop::{PopMessageRequestHeader, PopMessageResponseHeader};

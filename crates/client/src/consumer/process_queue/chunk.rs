@@ -1,7 +1,7 @@
 //! The records of one answer, as they came.
 
 use crate::consumer::process_queue::QueueKey;
-use crate::session::heartbeat::Subscription;
+use crate::session::membership::Subscription;
 use bytes::Bytes;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::properties::names;

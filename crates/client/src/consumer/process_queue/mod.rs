@@ -17,7 +17,7 @@ pub(crate) mod share;
 use crate::consumer::process_queue::listener_state::ListenerState;
 use crate::consumer::process_queue::phase::Phase;
 use crate::consumer::process_queue::share::Share;
-use crate::session::heartbeat::Subscription;
+use crate::session::membership::Subscription;
 use pyrmq_remoting::message::properties::names;
 use std::collections::VecDeque;
 use std::sync::Arc;

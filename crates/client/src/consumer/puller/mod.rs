@@ -20,7 +20,7 @@ use crate::consumer::requests::offsets::{Offsets, WhichOffset};
 use crate::consumer::requests::subscription_check::check_filter;
 use crate::consumer::shared::{ConsumerShared, ConsumerState};
 use crate::error::ClientError;
-use crate::session::heartbeat::Subscription;
+use crate::session::membership::Subscription;
 use crate::session::routes::Routes;
 use crate::session::topic_name::check_name;
 use pyrmq_remoting::clock;

@@ -6,7 +6,7 @@ use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::rebalance::events::Departure;
 use crate::consumer::shared::{ConsumerShared, ConsumerState};
 use crate::error::ClientError;
-use crate::session::heartbeat::Subscription;
+use crate::session::membership::Subscription;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;

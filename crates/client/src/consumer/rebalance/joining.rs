@@ -3,7 +3,7 @@
 
 use crate::consumer::shared::ConsumerShared;
 use crate::error::ClientError;
-use crate::session::heartbeat::Subscription;
+use crate::session::membership::Subscription;
 use std::sync::Arc;
 
 /// A subscription that has begun. It ends with this value.

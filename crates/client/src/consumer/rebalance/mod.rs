@@ -18,7 +18,7 @@ use crate::consumer::rebalance::joining::Joining;
 use crate::consumer::rebalance::request_mode::RequestMode;
 use crate::consumer::shared::{AllocationInput, ConsumerShared};
 use crate::error::ClientError;
-use crate::session::heartbeat::Subscription;
+use crate::session::membership::Subscription;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::client::GetConsumerListByGroupRequestHeader;

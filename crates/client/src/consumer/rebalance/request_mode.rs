@@ -9,7 +9,7 @@ use crate::consumer::options::Allocation;
 use crate::consumer::pop::state::ANY_QUEUE;
 use crate::consumer::shared::ConsumerShared;
 use crate::error::ClientError;
-use crate::session::heartbeat::Subscription;
+use crate::session::membership::Subscription;
 use bytes::Bytes;
 use pyrmq_remoting::body::{Body, MessageModel, QueryAssignmentRequestBody, QueryAssignmentResponseBody};
 use pyrmq_remoting::codes::{request, response};

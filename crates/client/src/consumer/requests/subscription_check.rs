@@ -1,7 +1,7 @@
 //! Filters, checked before a group is joined: by their grammar here, and by the brokers (request 46).
 
 use crate::error::ClientError;
-use crate::session::heartbeat::{Membership, Subscription};
+use crate::session::membership::{Membership, Subscription};
 use crate::session::routes::Routes;
 use bytes::Bytes;
 use pyrmq_remoting::Command;
