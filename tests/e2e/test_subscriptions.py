@@ -26,6 +26,7 @@ from pyrmq import (
     Producer,
     PullConsumer,
     RmqError,
+    SimpleConsumer,
     TopicNotFound,
 )
 from pyrmq.consumer import subscriptions
@@ -320,6 +321,19 @@ def test_a_topic_of_a_pattern_that_may_not_be_read_keeps_no_other_away(
         assert topics_of(consumer) == {"t-b", "t-c"}
         time.sleep(0.5)
     assert caplog.text.count("topic t-a matches and is not joined") == 1
+
+
+def test_a_topic_that_a_simple_consumer_may_not_read_is_not_received(guarded: str) -> None:
+    consumer = SimpleConsumer(
+        name_server=guarded, group="g", credentials=Credentials("bob", "bob-pass")
+    )
+    with consumer:
+        consumer.subscribe("t-b")
+        with pytest.raises(PermissionDenied):
+            consumer.subscribe("t-a")
+        assert consumer.topics() == ["t-b"]
+        for _ in range(3):
+            assert consumer.receive(wait=0.2) == []
 
 
 @pytest.mark.parametrize("kind", ["pattern", "simple"])

@@ -35,6 +35,8 @@ struct Broker {
     messages: Mutex<Vec<(&'static str, &'static str)>>,
     /// Codes that are not answered.
     silent: Mutex<Vec<i32>>,
+    /// Heartbeats with this text are refused.
+    forbidden: Mutex<Option<&'static str>>,
     /// Pops that wait.
     held: Mutex<Vec<Reply>>,
     requests: Mutex<Vec<Command>>,
@@ -76,6 +78,11 @@ fn answer(body: &str, properties: &str) -> Command {
         .with_body(record(7, body.as_bytes(), properties))
 }
 
+/// Whether a heartbeat names a topic, or has a filter.
+fn names(beat: &Command, text: &str) -> bool {
+    String::from_utf8_lossy(beat.body.as_deref().unwrap_or_default()).contains(text)
+}
+
 impl Processor for Broker {
     fn process(&self, request: Command, _: &Peer, reply: Reply) {
         self.requests.lock().unwrap().push(request.clone());
@@ -83,6 +90,15 @@ impl Processor for Broker {
             return std::mem::forget(reply);
         }
         match request.code {
+            request::HEART_BEAT
+                if self
+                    .forbidden
+                    .lock()
+                    .unwrap()
+                    .is_some_and(|text| names(&request, text)) =>
+            {
+                reply.send(Command::error(response::NO_PERMISSION, "as the script says"));
+            }
             request::POP_MESSAGE => match self.next() {
                 Some(answer) => reply.send(answer),
                 None if request.fields.get("pollTime") == Some("0") => {
@@ -257,6 +273,58 @@ fn a_close_that_is_interrupted_goes_on_and_a_second_one_waits_for_it() {
     });
     world.runtime.block_on(world.consumer.close()).unwrap();
     assert_eq!(broker.seen(request::UNREGISTER_CLIENT).len(), 1);
+}
+
+#[test]
+fn a_subscription_that_is_refused_leaves_what_was_there_before() {
+    let world = World::new(1, "one-tag");
+    let (broker, consumer) = (&world.brokers[0], &world.consumer);
+    for (topic, filter, forbidden) in [("secrets", "*", "secrets"), (TOPIC, "other-tag", "other-tag")] {
+        *broker.forbidden.lock().unwrap() = Some(forbidden);
+        let beats = || broker.seen(request::HEART_BEAT);
+        let before = beats().len();
+        let refused = world.runtime.block_on(consumer.subscribe(topic, filter, false));
+        assert!(
+            matches!(
+                &refused,
+                Err(ClientError::Refused {
+                    code: response::NO_PERMISSION,
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
+        assert_eq!(consumer.topics(), [Arc::<str>::from(TOPIC)]);
+        until("the broker hears of it", || {
+            let beats = beats();
+            let last = beats.last().unwrap();
+            beats.len() > before && !names(last, forbidden) && names(last, "one-tag")
+        });
+    }
+    // Pops of the topic that failed would be refused for good.
+    broker
+        .messages
+        .lock()
+        .unwrap()
+        .push(("there", "TAGS\u{1}one-tag\u{2}"));
+    assert_eq!(bodies(&world.receive(1, INVISIBLE, WAIT)), [b"there"]);
+    let pops = broker.seen(request::POP_MESSAGE);
+    assert!(pops.iter().all(|pop| pop.fields.get("topic") == Some(TOPIC)));
+}
+
+#[test]
+fn a_first_subscription_that_is_not_answered_leaves_no_member_behind() {
+    let world = World::new(1, "*");
+    let (broker, consumer) = (&world.brokers[0], &world.consumer);
+    assert!(world.runtime.block_on(consumer.unsubscribe(TOPIC)).unwrap());
+    let goodbyes = || broker.seen(request::UNREGISTER_CLIENT).len();
+    let before = goodbyes();
+    broker.silent.lock().unwrap().push(request::HEART_BEAT);
+    let failed = world.runtime.block_on(consumer.subscribe(TOPIC, "*", false));
+    assert!(matches!(failed, Err(ClientError::Net { .. })), "{failed:?}");
+    assert!(consumer.topics().is_empty());
+    until("the broker hears of it", || goodbyes() > before);
+    broker.silent.lock().unwrap().clear();
 }
 
 #[test]

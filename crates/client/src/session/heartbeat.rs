@@ -80,6 +80,15 @@ impl Heartbeat {
         failed.filter(|_| answered == 0).map_or(Ok(()), Err)
     }
 
+    /// Tells the brokers that a topic is not subscribed to any more; what fails is in the log.
+    pub(crate) async fn send_change(self) {
+        if self.membership.is_away() {
+            self.unregister().await;
+        } else {
+            drop(self.send().await);
+        }
+    }
+
     /// How many brokers answered, and a failure.
     async fn send_all(&self, timeout: Duration) -> (usize, Option<ClientError>) {
         const WHAT: &str = "a heartbeat";

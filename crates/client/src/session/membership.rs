@@ -3,7 +3,6 @@
 use crate::session::connections::{Connections, Present};
 use crate::session::identity;
 use crate::session::options::ClientOptions;
-use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{
     ConsumeFromWhere, ConsumeType, ConsumerData, HeartbeatData, MessageModel, ProducerData, SubscriptionData,
 };
@@ -11,6 +10,7 @@ use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::client::UnregisterClientRequestHeader;
 use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::sync::lock;
+use pyrmq_remoting::{Command, clock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -142,6 +142,29 @@ impl Membership {
             self.is_away.store(true, Ordering::Release);
         }
         was_there
+    }
+
+    /// Replaces a subscription that failed with the one before it, or drops it where there was none. False: it has been
+    /// replaced or dropped since, and stays as it is.
+    pub(crate) fn put_back(
+        &self,
+        topic: &Arc<str>,
+        failed: &Subscription,
+        before: Option<Subscription>,
+    ) -> bool {
+        let mut known = lock(&self.subscriptions);
+        if known.get(topic) != Some(failed) {
+            return false;
+        }
+        if let Some(before) = before {
+            // A broker may have the failed one, and keeps the newest.
+            let version = clock::now_ms().max(failed.version + 1);
+            known.insert(topic.clone(), Subscription { version, ..before });
+        } else {
+            known.remove(topic);
+            self.is_away.store(known.is_empty(), Ordering::Release);
+        }
+        true
     }
 
     /// Whether the client has left its group.

@@ -159,7 +159,7 @@ impl SimpleConsumer {
         self.shared.heartbeat.membership.topics()
     }
 
-    /// Joins the group for a topic; another filter replaces the one before.
+    /// Joins the group for a topic; another filter replaces the one before. After a failure the topic is as it was.
     pub async fn subscribe(&self, topic: &str, expression: &str, is_sql: bool) -> Result<(), ClientError> {
         check_name(topic)?;
         let topic: Arc<str> = topic.into();
@@ -180,9 +180,15 @@ impl SimpleConsumer {
             &subscription,
         )
         .await?;
-        membership.subscribe(topic.clone(), subscription);
+        let before = membership.subscription(&topic);
+        membership.subscribe(topic.clone(), subscription.clone());
         // The group must exist before it is asked with.
-        shared.heartbeat.send().await?;
+        if let Err(error) = shared.heartbeat.send().await {
+            if membership.put_back(&topic, &subscription, before) {
+                shared.tracker.spawn(shared.heartbeat.clone().send_change());
+            }
+            return Err(error);
+        }
         if shared.options.max_tries.is_none() {
             shared.read_max_tries(&topic).await;
         }
