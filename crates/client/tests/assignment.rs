@@ -3,13 +3,13 @@
 
 mod common;
 
-use common::consumers::{TOPIC, World, listening, offsets, poll, polled, take, until};
+use common::consumers::{TOPIC, World, beats_for, listening, offsets, poll, polled, take, until};
 use pyrmq_client::consumer::process_queue::{Messages, QueueKey};
 use pyrmq_client::consumer::puller::{Puller, Start};
 use pyrmq_client::consumer::rebalance_events::RebalanceEvent;
 use pyrmq_client::session::connections::Connections;
 use pyrmq_client::{ClientError, PullerOptions};
-use pyrmq_remoting::codes::request;
+use pyrmq_remoting::codes::{request, response};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -90,6 +90,54 @@ fn a_topic_that_is_left_while_it_is_subscribed_to_is_not_joined() {
     }
     subscribe(&world, &puller, TOPIC, "*");
     assert_eq!(puller.positions().len(), 4);
+}
+
+#[test]
+fn a_topic_that_one_of_two_brokers_forbids_is_not_joined() {
+    for has_topic in [true, false] {
+        let world = World::new(2);
+        let puller = polled(&world, |_| ());
+        subscribe(&world, &puller, TOPIC, "*");
+        if !has_topic {
+            world.replicate(&[(0, 0)]);
+        }
+        let strict = &world.consumed[1];
+        *strict.forbidden.lock().unwrap() = Some(LATER_TOPIC);
+        for _ in 0..2 {
+            let refused = world.runtime.block_on(puller.subscribe(LATER_TOPIC, "*", false));
+            assert!(
+                matches!(
+                    &refused,
+                    Err(ClientError::Refused {
+                        code: response::NO_PERMISSION,
+                        ..
+                    })
+                ),
+                "the other broker's answer counts: {refused:?}"
+            );
+            // As the callers do after a failure.
+            assert!(
+                world
+                    .runtime
+                    .block_on(puller.unsubscribe(LATER_TOPIC, false))
+                    .unwrap()
+            );
+            let beats = strict.asked(request::HEART_BEAT);
+            assert!(!beats_for(beats.last().unwrap(), LATER_TOPIC));
+        }
+        subscribe(&world, &puller, TOPIC, "a");
+    }
+}
+
+#[test]
+fn a_broker_that_forbids_what_was_there_before_keeps_no_topic_of_another_one_away() {
+    let world = World::new(2);
+    *world.consumed[1].forbidden.lock().unwrap() = Some(TOPIC);
+    let puller = polled(&world, |_| ());
+    let refused = world.runtime.block_on(puller.subscribe(TOPIC, "*", false));
+    assert!(refused.is_err(), "it has the topic");
+    world.replicate(&[(0, 0)]);
+    subscribe(&world, &puller, LATER_TOPIC, "*");
 }
 
 #[test]

@@ -12,8 +12,10 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::body::Body;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::net::{Client, NetError, Shutdown, Snapshot};
+use pyrmq_remoting::sync::lock;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::{RwLock, oneshot};
 use tokio::task::JoinSet;
@@ -32,6 +34,23 @@ struct LastRound {
     brokers: Vec<(String, bool)>,
 }
 
+/// How one heartbeat went.
+#[derive(Debug, Default)]
+struct Round {
+    /// How many brokers took it.
+    answered: usize,
+    /// Those that did not, by address.
+    failed: Vec<(String, ClientError)>,
+}
+
+impl Round {
+    /// A failure, when all failed.
+    fn outcome(mut self) -> Result<(), ClientError> {
+        let last = self.failed.pop().filter(|_| self.answered == 0);
+        last.map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
 /// Sends heartbeats to the brokers of every known route.
 #[derive(Debug, Clone)]
 pub(crate) struct Heartbeat {
@@ -44,6 +63,9 @@ pub(crate) struct Heartbeat {
     // again.
     on_their_way: Arc<RwLock<()>>,
     unanswered: Unanswered,
+    // Guards the addresses of brokers that took the last heartbeat which they have answered. Nothing else is locked
+    // under it.
+    accepting: Arc<Mutex<BTreeSet<String>>>,
     connections: Arc<Connections>,
 }
 
@@ -64,6 +86,7 @@ impl Heartbeat {
             timeout: options.request_timeout,
             on_their_way: Arc::default(),
             unanswered: Unanswered::default(),
+            accepting: Arc::default(),
             connections: options.connections.clone(),
         }
     }
@@ -76,8 +99,38 @@ impl Heartbeat {
     /// Sends a heartbeat to every broker, each within `time` or the request timeout if that is shorter. Fails when all
     /// fail.
     pub(crate) async fn send_within(&self, time: Duration) -> Result<(), ClientError> {
-        let (answered, failed) = self.send_all(self.timeout.min(time)).await;
-        failed.filter(|_| answered == 0).map_or(Ok(()), Err)
+        self.send_all(self.timeout.min(time)).await.outcome()
+    }
+
+    /// The brokers that took the last heartbeat.
+    pub(crate) fn accepting(&self) -> BTreeSet<String> {
+        lock(&self.accepting).clone()
+    }
+
+    /// Sends a heartbeat with a new subscription, as [`Self::send`] does. A broker that refuses it for lack of
+    /// permission refuses it as a whole, with all topics, and forgets the member. So that fails, too, whatever others
+    /// answer, if the broker has the topic or was among `accepting` before the subscription.
+    pub(crate) async fn send_new(
+        &self,
+        topic: &Arc<str>,
+        accepting: &BTreeSet<String>,
+    ) -> Result<(), ClientError> {
+        let mut round = self.send_all(self.timeout).await;
+        let route = self.routes.cached(topic);
+        let brokers = || route.iter().flat_map(|topic| topic.route.brokers.iter());
+        let has_topic = |address: &String| {
+            let mut replicas = brokers().flat_map(|broker| broker.addresses.values());
+            replicas.any(|one| one == address)
+        };
+        let is_denied = |(address, error): &(String, ClientError)| {
+            let is_refused =
+                matches!(error, ClientError::Refused { code, .. } if *code == response::NO_PERMISSION);
+            is_refused && (accepting.contains(address) || has_topic(address))
+        };
+        if let Some(at) = round.failed.iter().position(is_denied) {
+            return Err(round.failed.swap_remove(at).1);
+        }
+        round.outcome()
     }
 
     /// Tells the brokers that a topic is not subscribed to any more; what fails is in the log.
@@ -89,12 +142,11 @@ impl Heartbeat {
         }
     }
 
-    /// How many brokers answered, and a failure.
-    async fn send_all(&self, timeout: Duration) -> (usize, Option<ClientError>) {
+    async fn send_all(&self, timeout: Duration) -> Round {
         const WHAT: &str = "a heartbeat";
         let on_its_way = Arc::new(self.on_their_way.clone().read_owned().await);
         if self.membership.is_away() {
-            return (0, None);
+            return Round::default();
         }
         let body = Bytes::from(self.membership.data().encode());
         let mut beats = Vec::new();
@@ -115,20 +167,24 @@ impl Heartbeat {
             beats.push((address, outcome));
         }
         drop(on_its_way);
-        let (mut answered, mut failed) = (0, None);
+        let mut round = Round::default();
         for (address, outcome) in beats {
             let error = match outcome.await.unwrap_or(Err(NetError::Closed)) {
                 Ok(answer) if answer.code == response::SUCCESS => {
-                    answered += 1;
+                    lock(&self.accepting).insert(address);
+                    round.answered += 1;
                     continue;
                 }
-                Ok(answer) => ClientError::refused(WHAT, &address, answer.code, answer.remark),
+                Ok(answer) => {
+                    lock(&self.accepting).remove(&address);
+                    ClientError::refused(WHAT, &address, answer.code, answer.remark)
+                }
                 Err(source) => ClientError::net(WHAT, address.clone(), source),
             };
             tracing::warn!(address, %error, "heartbeat failed");
-            failed = Some(error);
+            round.failed.push((address, error));
         }
-        (answered, failed)
+        round
     }
 
     /// Beats until the client stops: when another broker is known, when a connection came or went (a broker that has
@@ -159,7 +215,7 @@ impl Heartbeat {
                 continue;
             }
             // What failed is in the log.
-            if self.send_all(self.timeout).await.1.is_none() {
+            if self.send_all(self.timeout).await.failed.is_empty() {
                 (pause, failures) = (interval, 0);
             } else {
                 pause = (CHECK_INTERVAL * 2_u32.saturating_pow(failures)).min(interval);

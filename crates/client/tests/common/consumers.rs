@@ -37,6 +37,8 @@ pub struct Consumed {
     pub committed: Mutex<BTreeMap<(String, String), i64>>,
     /// Codes that are refused.
     pub refused: Mutex<Vec<i32>>,
+    /// A topic that heartbeats may not name.
+    pub forbidden: Mutex<Option<&'static str>>,
     /// Codes that are not answered until [`World::release`].
     pub held_back: Mutex<Vec<i32>>,
     waiting: Mutex<Vec<(Command, Reply)>>,
@@ -356,7 +358,28 @@ impl Processor for Consumed {
         if self.refused.lock().unwrap().contains(&request.code) {
             return reply.send(Command::error(response::SYSTEM_ERROR, "as the script says"));
         }
+        if self
+            .forbidden
+            .lock()
+            .unwrap()
+            .is_some_and(|topic| beats_for(&request, topic))
+        {
+            return reply.send(Command::error(response::NO_PERMISSION, "as the script says"));
+        }
         reply.send(self.answer(&request));
+    }
+}
+
+/// Whether this is a heartbeat that names a topic.
+pub fn beats_for(request: &Command, topic: &str) -> bool {
+    let is_beat = request.code == request::HEART_BEAT;
+    is_beat && {
+        let beat = HeartbeatData::decode(request.body.as_deref().unwrap()).unwrap();
+        let mut named = beat
+            .consumer_data_set
+            .iter()
+            .flat_map(|group| &group.subscription_data_set);
+        named.any(|subscription| subscription.topic == topic)
     }
 }
 

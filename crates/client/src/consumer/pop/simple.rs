@@ -180,10 +180,10 @@ impl SimpleConsumer {
             &subscription,
         )
         .await?;
-        let before = membership.subscription(&topic);
+        let (before, accepting) = (membership.subscription(&topic), shared.heartbeat.accepting());
         membership.subscribe(topic.clone(), subscription.clone());
         // The group must exist before it is asked with.
-        if let Err(error) = shared.heartbeat.send().await {
+        if let Err(error) = shared.heartbeat.send_new(&topic, &accepting).await {
             if membership.put_back(&topic, &subscription, before) {
                 shared.tracker.spawn(shared.heartbeat.clone().send_change());
             }

@@ -44,9 +44,10 @@ impl ConsumerShared {
         subscription: Subscription,
         joining: &Joining,
     ) -> Result<(), ClientError> {
+        let accepting = self.heartbeat.accepting();
         joining.join(subscription)?;
         // The broker must know this member before it can count it.
-        self.heartbeat.send().await?;
+        self.heartbeat.send_new(&topic, &accepting).await?;
         let (shared, one) = (self.clone(), topic.clone());
         match self
             .uninterrupted(async move { shared.balance(&one).await })
