@@ -15,7 +15,13 @@ from pyrmq._tables.brokers.remote import RemoteCluster, _Ask
 from pyrmq._tables.offsets import Bounds, Queue
 from pyrmq._tables.options.topic_options import Options
 from pyrmq.codes import RequestCode, ResponseCode
-from pyrmq.errors import BrokerBusy, BrokerError, ConnectionLost, TopicNotFound
+from pyrmq.errors import (
+    BrokerBusy,
+    BrokerError,
+    ConnectionLost,
+    RequestTimeout,
+    TopicNotFound,
+)
 from pyrmq.remoting import Command
 from tests.spark import checks
 from tests.spark.topic import Topic
@@ -217,6 +223,40 @@ def test_questions_refused_as_too_many_are_asked_again_few_at_a_time(
     answers = site.remote._ask_stats(asks, [b""] * len(asks))
     assert {type(answer) for answer in answers} == {TopicNotFound}
     assert asked == [200, *[20] * 8]
+
+
+def test_a_broker_that_falls_silent_after_it_refused_questions_is_not_asked_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first has time for two questions at once, the second for none at first, then hangs."""
+    asked: list[Counter[str]] = []
+    ready, hung = (broker.address for broker in site.running.brokers)
+    busy = BrokerBusy("busy", code=ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]")
+    unknown, silence = TopicNotFound("unknown"), RequestTimeout("silent")
+
+    def request(code: RequestCode, asks: list[Any], fields: list[Any], bodies: Any = ()) -> Any:  # noqa: ANN401
+        asked.append(Counter(ask.address for ask in asks))
+        seen: Counter[str] = Counter()
+        seen.update({ready: -2})
+        answers: list[Exception] = []
+        for ask in asks:
+            seen[ask.address] += 1
+            if ask.address == hung and len(asked) > 1:
+                answers.append(silence)
+            else:
+                answers.append(busy if seen[ask.address] > 0 else unknown)
+        return answers
+
+    monkeypatch.setattr(site.remote, "_request", request)
+    asks = [
+        _Ask(f"Unknown{number}", broker.name, broker.address, range(1))
+        for number in range(30)
+        for broker in site.running.brokers
+    ]
+    answers = site.remote._ask_stats(asks, [b""] * len(asks))
+    assert {type(answer) for answer in answers[::2]} == {TopicNotFound}
+    assert set(answers[1::2]) == {silence}
+    assert [counts[hung] for counts in asked] == [30, 10, *[0] * 13]
 
 
 def test_every_broker_is_asked_whether_a_topic_is_compacted(

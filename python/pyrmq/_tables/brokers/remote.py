@@ -333,17 +333,24 @@ class RemoteCluster:
         ]
         code = RequestCode.GET_TOPIC_STATS_INFO
         answers = self._request(code, asks, fields, bodies)
-        while few := _few_refused(asks, answers):
+        given_up: set[str] = set()
+        while few := _few_refused(asks, answers, given_up):
             again = self._request(
                 code,
                 [asks[at] for at in few],
                 [fields[at] for at in few],
                 [bodies[at] for at in few],
             )
+            new: dict[str, list[Command | Exception]] = {}
             for at, answer in zip(few, again, strict=True):
                 answers[at] = answer
-            if all(isinstance(answer, BrokerBusy) for answer in again):
-                break
+                new.setdefault(asks[at].address, []).append(answer)
+            failures = {address: _failure(of_one) for address, of_one in new.items()}
+            given_up |= {address for address, failure in failures.items() if failure is not None}
+            answers = [
+                failures.get(ask.address) or answer if isinstance(answer, BrokerBusy) else answer
+                for ask, answer in zip(asks, answers, strict=True)
+            ]
         return [
             answer if isinstance(answer, Exception) else read_stats(answer.body, ask.broker)
             for ask, answer in zip(asks, answers, strict=True)
@@ -522,15 +529,36 @@ class RemoteCluster:
             time.sleep(pause)
 
 
-def _few_refused(asks: Sequence[_Ask], answers: Sequence[Command | Exception]) -> list[int]:
-    """Return the places of the first questions that each broker was too busy for."""
+def _few_refused(
+    asks: Sequence[_Ask], answers: Sequence[Command | Exception], given_up: Collection[str]
+) -> list[int]:
+    """Return the places of the first questions that each broker was too busy for.
+
+    Args:
+        asks: The questions.
+        answers: What was answered.
+        given_up: Addresses of brokers that are asked no more.
+    """
     counts: Counter[str] = Counter()
     few = []
     for at, (ask, answer) in enumerate(zip(asks, answers, strict=True)):
-        if isinstance(answer, BrokerBusy) and counts[ask.address] < _QUESTIONS_AT_ONCE:
+        is_left = isinstance(answer, BrokerBusy) and ask.address not in given_up
+        if is_left and counts[ask.address] < _QUESTIONS_AT_ONCE:
             counts[ask.address] += 1
             few.append(at)
     return few
+
+
+def _failure(answers: Sequence[Command | Exception]) -> Exception | None:
+    """Return why one broker that gave these answers is asked no more.
+
+    It is silent or away, or too busy for each of a few questions.
+    """
+    passing = [answer for answer in answers if isinstance(answer, _PASSING)]
+    others = [answer for answer in passing if not isinstance(answer, BrokerBusy)]
+    if not others and len(passing) < len(answers):
+        return None
+    return (others or passing)[0]
 
 
 def _has_too_many_queues(answer: object) -> bool:
