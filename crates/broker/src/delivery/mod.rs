@@ -1,6 +1,7 @@
 //! Messages that wait in the broker: delay levels, timers and transactions.
 
 pub(crate) mod delivered;
+pub(crate) mod half;
 mod scan;
 pub(crate) mod schedule;
 pub mod timer;

@@ -14,21 +14,18 @@
 //! rebuilt from the two queues; an open half whose message is already in the log (the broker died between commit and
 //! op) is only closed. So a message appears once or never, whichever side dies, and when.
 
+use crate::delivery::half::QUEUE;
 use crate::delivery::scan::has_record;
-use crate::message::pending::copy_of;
 use crate::message::properties::{self, names};
 use pyrmq_remoting::clock;
-use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
-use pyrmq_remoting::names::TIMER_TOPIC;
-use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC};
+use pyrmq_remoting::message::{Record, java_hash};
+use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC};
 use pyrmq_remoting::sync::lock;
-use pyrmq_store::{GetMessage, KeyKind, KeyQuery, NewMessage, Store, StoreError, TagFilter};
+use pyrmq_store::{GetMessage, NewMessage, Store, StoreError, TagFilter};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard};
 
-/// The queue for halves and op messages: Apache writes to one queue only.
-pub(crate) const QUEUE: i32 = 0;
 /// Tag of an op message (Apache `TransactionalMessageUtil.REMOVE_TAG`).
 const REMOVE_TAG: &str = "d";
 const READ_BYTES: usize = 4 << 20;
@@ -232,85 +229,4 @@ pub(crate) fn half_properties(text: &mut String, id: &str, topic: &str, queue_id
     properties::append(text, names::TRANSACTION_ID, id);
     properties::append(text, names::REAL_TOPIC, topic);
     properties::append(text, names::REAL_QID, &queue_id.to_string());
-}
-
-/// The queues of a topic that may hold a half's message, its own one first. The number of queues and of delay levels
-/// may have changed since it was stored, in either direction.
-fn queues_of(store: &Store, topic: &str, own: i32) -> Vec<i32> {
-    let mut queues = store.queue_ids(topic);
-    queues.sort_by_key(|queue_id| *queue_id != own);
-    queues
-}
-
-/// The position of the first half of a transaction: nothing of it is committed in front of that. `None`: the half is a
-/// copy by Apache's broker or an earlier version, which may have been committed by way of an earlier half, or it looks
-/// like one. Times do not bound the search, since clocks go back.
-fn first_half(half: &Record<'_>) -> Option<i64> {
-    if half.prepared_transaction_offset > 0 {
-        return Some(half.prepared_transaction_offset);
-    }
-    let of_copies = [names::TRANSACTION_CHECK_TIMES, names::TRAN_PREPARED_QUEUE_OFFSET];
-    let is_copy =
-        half.topic != HALF_TOPIC || of_copies.iter().any(|name| half.properties.get(name).is_some());
-    (!is_copy).then_some(half.physical_offset)
-}
-
-/// The copy of a half that is not committed, which the caller knows. It carries the position of the first half, or of
-/// this one if that is unknown: the message cannot be in front of either.
-pub(crate) fn copy_of_open<'a>(half: &Record<'a>, topic: &'a str, text: &'a str) -> NewMessage<'a> {
-    NewMessage {
-        prepared_transaction_offset: first_half(half).unwrap_or(half.physical_offset),
-        ..copy_of(half, topic, QUEUE, text)
-    }
-}
-
-/// Whether the half's message is in the log already, at or after a position. A later transaction may have the same
-/// unique id, as an application may send one message twice: only what follows the first half belongs to this one.
-/// Where that is unknown, the message must have the half's time of birth, which every broker keeps.
-pub(crate) fn is_committed(store: &Store, half: &Record<'_>, after: i64) -> Result<bool, StoreError> {
-    let first = first_half(half);
-    let from = first.unwrap_or(0).max(after);
-    let text = half.properties.as_str().unwrap_or_default();
-    let of_half = properties::parse(text);
-    let (Some(topic), Some(id)) = (properties::find(text, names::REAL_TOPIC), of_half.unique_key) else {
-        return Ok(false);
-    };
-    let committed = |record: &Record<'_>| {
-        sys_flag::transaction(record.sys_flag) == sys_flag::TRANSACTION_COMMIT
-            && record.physical_offset >= from
-            && (first.is_some() || record.born_timestamp_ms == half.born_timestamp_ms)
-            && record.properties.get(names::UNIQ_KEY) == Some(id)
-    };
-    let own = properties::find(text, names::REAL_QID).and_then(|id| id.parse().ok());
-    // A delayed message is in a queue of the schedule or timer topic until it is delivered.
-    let queues = [
-        Some((topic, own.unwrap_or(0))),
-        of_half.is_timer.then_some((TIMER_TOPIC, 0)),
-        (of_half.delay_level > 0).then_some((SCHEDULE_TOPIC, of_half.delay_level - 1)),
-    ];
-    for (topic, own) in queues.into_iter().flatten() {
-        let query = KeyQuery {
-            topic,
-            key: id,
-            kind: KeyKind::Unique,
-            max_count: 32,
-            begin_ms: 0,
-            end_ms: i64::MAX,
-        };
-        let found = store.query_from(&query, from)?;
-        let mut records = record::records(&found.body).map_while(Result::ok);
-        if records.any(|record| committed(&record)) {
-            return Ok(true);
-        }
-        // If the index is missing or incomplete, the queues themselves are searched.
-        if !found.is_complete {
-            for queue_id in queues_of(store, topic, own) {
-                let first = store.offset_by_position(topic, queue_id, from)?;
-                if has_record(store, (topic, queue_id), first, committed)? {
-                    return Ok(true);
-                }
-            }
-        }
-    }
-    Ok(false)
 }

@@ -9,7 +9,8 @@
 //! ```
 
 use crate::context::BrokerContext;
-use crate::delivery::transactions::{OpenTransaction, QUEUE, copy_of_open, is_committed, read};
+use crate::delivery::half::{QUEUE, copy_of_open, is_committed};
+use crate::delivery::transactions::{OpenTransaction, read};
 use crate::message::properties::{self, names};
 use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::codes::request;

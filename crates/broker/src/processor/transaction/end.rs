@@ -1,7 +1,8 @@
 //! How a transaction ends: request 37 (Apache `EndTransactionProcessor`).
 
 use crate::context::{BrokerContext, serve_on_blocking_thread};
-use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction, is_committed};
+use crate::delivery::half::is_committed;
+use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction};
 use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
 use crate::message::properties::{self, names};

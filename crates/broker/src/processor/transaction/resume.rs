@@ -1,7 +1,8 @@
 //! Resumes the check of a transaction that was given up: request 323 (Apache `resumeCheckHalfMessage`).
 
 use crate::context::BrokerContext;
-use crate::delivery::transactions::{OpenTransaction, Tables, copy_of_open, is_committed};
+use crate::delivery::half::{copy_of_open, is_committed};
+use crate::delivery::transactions::{OpenTransaction, Tables};
 use crate::error::Refusal;
 use crate::message::properties::names;
 use crate::processor::Answer;
