@@ -31,11 +31,27 @@ fn first_half(half: &Record<'_>) -> Option<i64> {
     (!is_copy).then_some(half.physical_offset)
 }
 
+/// The position of the first half of a transaction or, if that is unknown, of this one. A copy of one at the beginning
+/// of the log would say that it is unknown, so 1 stands for 0.
+pub(crate) fn first_known(half: &Record<'_>) -> i64 {
+    first_half(half).unwrap_or(half.physical_offset).max(1)
+}
+
+/// Whether a half that does not say where its first one is belongs to the transaction that begins there. Both have its
+/// unique id.
+pub(crate) fn is_copy(store: &Store, half: &Record<'_>, first: i64) -> bool {
+    let Ok(Some(bytes)) = store.record_at(first) else {
+        return false;
+    };
+    let is_as_old = |first: Record<'_>| first.born_timestamp_ms == half.born_timestamp_ms;
+    first_half(half).is_none() && Record::decode(&bytes).is_ok_and(is_as_old)
+}
+
 /// The copy of a half that is not committed, which the caller knows. It carries the position of the first half, or of
 /// this one if that is unknown: the message cannot be in front of either.
 pub(crate) fn copy_of_open<'a>(half: &Record<'a>, topic: &'a str, text: &'a str) -> NewMessage<'a> {
     NewMessage {
-        prepared_transaction_offset: first_half(half).unwrap_or(half.physical_offset),
+        prepared_transaction_offset: first_known(half),
         ..copy_of(half, topic, QUEUE, text)
     }
 }

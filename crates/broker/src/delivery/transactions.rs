@@ -14,15 +14,15 @@
 //! rebuilt from the two queues; an open half whose message is already in the log (the broker died between commit and
 //! op) is only closed. So a message appears once or never, whichever side dies, and when.
 
-use crate::delivery::half::QUEUE;
+use crate::delivery::half::{QUEUE, first_known, is_copy};
 use crate::delivery::scan::has_record;
 use crate::message::properties::{self, names};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC};
 use pyrmq_remoting::sync::lock;
-use pyrmq_store::{GetMessage, NewMessage, Store, StoreError, TagFilter};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use pyrmq_store::{GetMessage, NewMessage, Store, StoreError, Stored, TagFilter};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard};
 
@@ -38,6 +38,8 @@ pub(crate) const OF_THE_HALF: [&str; 2] = [names::REAL_TOPIC, names::REAL_QID];
 pub(crate) struct OpenTransaction {
     /// Offset of its half in the half queue; a check changes it.
     pub(crate) half_offset: i64,
+    /// What distinguishes it from other transactions with its unique id, see [`first_known`].
+    pub(crate) first: i64,
     /// Whether the end of the transaction is being written.
     pub(crate) ending: bool,
     /// Whether it was found at start and not searched since: its message may be in the log already.
@@ -47,10 +49,11 @@ pub(crate) struct OpenTransaction {
 }
 
 impl OpenTransaction {
-    /// A transaction whose message is not in the log.
-    pub(crate) fn new(half_offset: i64) -> Self {
+    /// A transaction whose message is not in the log, with the position of its first half.
+    pub(crate) fn new(half_offset: i64, first: i64) -> Self {
         Self {
             half_offset,
+            first: first.max(1),
             ending: false,
             found: false,
             committed: false,
@@ -66,8 +69,12 @@ impl OpenTransaction {
 
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    /// By unique id. A half that is not listed with its offset has ended, or a later half replaced it.
+    /// The last transaction of each unique id. A half that is not listed with its offset, here or in `earlier`, has
+    /// ended or was written again.
     pub(crate) open: HashMap<Box<str>, OpenTransaction>,
+    /// Transactions with the unique id of a later one, by `first`. Nobody is asked about them, since a producer may
+    /// have sent one half twice. Their ends count.
+    pub(crate) earlier: BTreeMap<i64, OpenTransaction>,
     /// Offsets of halves that have ended but lie after the first open one.
     pub(crate) ended: BTreeSet<i64>,
     /// Op messages that are not done yet: offset in the op queue, and highest half that it ends.
@@ -75,9 +82,49 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
+    /// The transaction with this unique id and this first half.
+    pub(crate) fn get_mut(&mut self, id: &str, first: i64) -> Option<&mut OpenTransaction> {
+        match self.open.get_mut(id) {
+            Some(open) if open.first == first => Some(open),
+            _ => self.earlier.get_mut(&first),
+        }
+    }
+
+    /// Whether no later transaction has its unique id.
+    pub(crate) fn is_last(&self, id: &str, first: i64) -> bool {
+        self.open.get(id).is_some_and(|open| open.first == first)
+    }
+
+    /// Adds a transaction, or replaces what is known about it. Halves of two connections may come out of order, and one
+    /// that was written again lies behind a later transaction.
+    pub(crate) fn add(&mut self, id: &str, open: OpenTransaction) {
+        if let Some(known) = self.get_mut(id, open.first) {
+            *known = open;
+            return;
+        }
+        let mut earlier = open;
+        match self.open.get_mut(id) {
+            Some(last) if last.first > open.first => {}
+            Some(last) => earlier = std::mem::replace(last, open),
+            None => {
+                self.open.insert(id.into(), open);
+                return;
+            }
+        }
+        self.earlier.insert(earlier.first, earlier);
+    }
+
+    /// Removes a transaction that has ended.
+    pub(crate) fn remove(&mut self, id: &str, first: i64) -> Option<OpenTransaction> {
+        if self.is_last(id, first) {
+            return self.open.remove(id);
+        }
+        self.earlier.remove(&first)
+    }
+
     /// Records what became known about the message of an open transaction. `None`: it is no longer open.
     pub(crate) fn update(&mut self, id: &str, seen: &OpenTransaction) -> Option<&mut OpenTransaction> {
-        let known = self.open.get_mut(id)?;
+        let known = self.get_mut(id, seen.first)?;
         if known.half_offset != seen.half_offset {
             return None;
         }
@@ -99,7 +146,7 @@ impl Transactions {
         lock(&self.tables)
     }
 
-    /// The number of open transactions.
+    /// The number of open transactions that producers are asked about.
     pub(crate) fn open(&self) -> usize {
         self.tables().open.len()
     }
@@ -130,11 +177,15 @@ impl Transactions {
         each(store, HALF_TOPIC, half_from, |record| {
             let id = record.properties.get(names::UNIQ_KEY);
             if let Some(id) = id.filter(|_| !tables.ended.contains(&record.queue_offset)) {
+                let last = tables.open.get(id).map(|open| open.first);
+                if last.is_some_and(|first| is_copy(store, record, first)) {
+                    tables.open.remove(id);
+                }
                 let open = OpenTransaction {
                     found: true,
-                    ..OpenTransaction::new(record.queue_offset)
+                    ..OpenTransaction::new(record.queue_offset, first_known(record))
                 };
-                tables.open.insert(id.into(), open);
+                tables.add(id, open);
             }
         })?;
         if !tables.open.is_empty() {
@@ -154,9 +205,9 @@ impl Transactions {
     }
 
     /// Records that a half was stored.
-    pub(crate) fn began(&self, id: &str, half_offset: i64) {
-        let open = OpenTransaction::new(half_offset);
-        self.tables().open.insert(id.into(), open);
+    pub(crate) fn began(&self, id: &str, half: &Stored) {
+        let open = OpenTransaction::new(half.queue_offset, half.physical_offset);
+        self.tables().add(id, open);
     }
 
     /// Writes the op message for a half that has ended.

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! from the first half that is not done:
-//!   ended, or another half stands for it  -> passed
+//!   ended, or written again               -> passed
+//!   past its time, and a later transaction has its unique id  -> passed
 //!   checked too often, or too old         -> TRANS_CHECK_MAX_TIME_TOPIC, passed
 //!   younger than its time                 -> with a time of its own written again behind, else the pass ends here
 //!   otherwise                             -> written again behind, with one check more; its group is asked (39)
 //! ```
 
 use crate::context::BrokerContext;
-use crate::delivery::half::{QUEUE, copy_of_open, is_committed};
+use crate::delivery::half::{QUEUE, copy_of_open, first_known, is_committed};
 use crate::delivery::transactions::{OpenTransaction, read};
 use crate::message::properties::{self, names};
 use pyrmq_remoting::body::TopicConfig;
@@ -71,6 +72,10 @@ pub(crate) fn check(context: &BrokerContext) -> Result<(), StoreError> {
 fn commit_progress(context: &BrokerContext, from: i64, half_offset: i64) {
     let mut tables = context.transactions.tables();
     tables.ended = tables.ended.split_off(&half_offset);
+    // One that was found at start stays: its end may wait for a search.
+    tables
+        .earlier
+        .retain(|_, open| open.half_offset >= half_offset || open.ending || open.found);
     let mut done = None;
     while let Some((op, highest)) = tables.ops.front().copied() {
         if highest >= half_offset {
@@ -91,18 +96,10 @@ fn commit_progress(context: &BrokerContext, from: i64, half_offset: i64) {
 /// Checks one half; says whether the pass goes on behind it.
 fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<Step, StoreError> {
     let id = half.properties.get(names::UNIQ_KEY).unwrap_or_default();
-    let open = {
-        let tables = context.transactions.tables();
-        if tables.ended.contains(&half.queue_offset) {
-            return Ok(Step::Pass);
-        }
-        tables.open.get(id).copied()
-    };
-    let mut open = match open {
-        Some(open) if open.ending => return Ok(Step::Stop),
-        Some(open) if open.half_offset == half.queue_offset => open,
-        // It has ended, or was sent or written again since.
-        _ => return Ok(Step::Pass),
+    let first = first_known(half);
+    let (mut open, is_last) = match open_of(context, half, (id, first)) {
+        Ok(known) => known,
+        Err(step) => return Ok(step),
     };
     let age_ms = started_ms.saturating_sub(half.born_timestamp_ms);
     let checks: i32 = number(half, names::TRANSACTION_CHECK_TIMES).unwrap_or(0);
@@ -110,6 +107,11 @@ fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Re
     // Checked before giving up: a producer asked in this pass has until the next one to answer.
     if half.store_timestamp_ms >= started_ms {
         return Ok(Step::Stop);
+    }
+    let own = half.properties.get(names::CHECK_IMMUNITY_TIME_IN_SECONDS);
+    let immune = (0..=immunity_ms(own, context.live.transaction_time_out())).contains(&age_ms);
+    if !is_last && !immune && !open.committed {
+        return Ok(Step::Pass);
     }
     // Before it is given up: what was committed must not be asked about again.
     if open.found {
@@ -120,15 +122,13 @@ fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Re
         context
             .transactions
             .write_op(&context.store, context.store_host(), half.queue_offset)?;
-        context.transactions.tables().open.remove(id);
+        context.transactions.tables().remove(id, first);
         return Ok(Step::Pass);
     }
     if checks >= context.live.transaction_check_max() || age_ms > reserved_ms {
         give_up(context, half, id, checks)?;
         return Ok(Step::Pass);
     }
-    let own = half.properties.get(names::CHECK_IMMUNITY_TIME_IN_SECONDS);
-    let immune = (0..=immunity_ms(own, context.live.transaction_time_out())).contains(&age_ms);
     if immune && own.is_none() {
         return Ok(Step::Stop);
     }
@@ -147,6 +147,24 @@ fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Re
         send_check(context, half, id, &again, &stored);
     }
     Ok(Step::Pass)
+}
+
+/// The open transaction that a half stands for, and whether no later one has its unique id. Otherwise what a pass does.
+fn open_of(
+    context: &BrokerContext,
+    half: &Record<'_>,
+    (id, first): (&str, i64),
+) -> Result<(OpenTransaction, bool), Step> {
+    let mut tables = context.transactions.tables();
+    if tables.ended.contains(&half.queue_offset) {
+        return Err(Step::Pass);
+    }
+    match tables.get_mut(id, first).copied() {
+        Some(open) if open.ending => Err(Step::Stop),
+        Some(open) if open.half_offset == half.queue_offset => Ok((open, tables.is_last(id, first))),
+        // It has ended, or was written again since.
+        _ => Err(Step::Pass),
+    }
 }
 
 fn number<T: std::str::FromStr>(half: &Record<'_>, name: &str) -> Option<T> {
@@ -169,7 +187,8 @@ fn write_again(
     open: OpenTransaction,
     text: &str,
 ) -> Result<Result<Stored, Step>, StoreError> {
-    if let Some(step) = step_of(context.transactions.tables().open.get(id), open) {
+    let known = || context.transactions.tables().get_mut(id, open.first).copied();
+    if let Some(step) = step_of(known().as_ref(), open) {
         return Ok(Err(step));
     }
     // Without the lock, which each end needs: this write may hang as long as the disk does.
@@ -178,7 +197,7 @@ fn write_again(
         .put_accepted(&copy_of_open(half, HALF_TOPIC, text))?;
     let step = {
         let mut tables = context.transactions.tables();
-        let known = tables.open.get_mut(id);
+        let known = tables.get_mut(id, open.first);
         let step = step_of(known.as_deref(), open);
         if let Some(known) = known.filter(|_| step.is_none()) {
             known.half_offset = stored.queue_offset;
@@ -220,7 +239,7 @@ fn give_up(context: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) ->
     context
         .store
         .put_accepted(&copy_of_open(half, TRANS_CHECK_MAX_TIME_TOPIC, text))?;
-    context.transactions.tables().open.remove(id);
+    context.transactions.tables().remove(id, first_known(half));
     tracing::warn!(
         id,
         checks,

@@ -1,7 +1,7 @@
 //! How a transaction ends: request 37 (Apache `EndTransactionProcessor`).
 
 use crate::context::{BrokerContext, serve_on_blocking_thread};
-use crate::delivery::half::is_committed;
+use crate::delivery::half::{first_known, is_committed};
 use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction};
 use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
@@ -105,7 +105,7 @@ impl fmt::Debug for End {
 }
 
 /// `None`: the log must be searched first, and this call may not do that; nothing has changed.
-fn end(
+pub(super) fn end(
     context: &BrokerContext,
     request: &Command,
     peer: &Peer,
@@ -138,12 +138,12 @@ fn end(
     let id = expect(&half, &header)?;
     check_owner(context, request, peer, &half)?;
     refuse_late(context, &half, &header)?;
-    let Some(mut open) = begin_end(context, id, may_search)? else {
+    let Some(mut open) = begin_end(context, (id, first_known(&half)), may_search)? else {
         return Ok(None);
     };
     match finish(context, &half, &mut open, commit) {
         Ok(()) => {
-            context.transactions.tables().open.remove(id);
+            context.transactions.tables().remove(id, open.first);
             tracing::debug!(id, commit, peer = %peer.remote(), "a transaction ended");
             Ok(Some(Command::response(response::SUCCESS)))
         }
@@ -212,13 +212,14 @@ fn refuse_late(
 }
 
 /// Claims the transaction: only one of two concurrent ends succeeds. `None`: it must be searched for its message.
+/// Another transaction may have its unique id, but not its first half.
 fn begin_end(
     context: &BrokerContext,
-    id: &str,
+    (id, first): (&str, i64),
     may_search: bool,
 ) -> Result<Option<OpenTransaction>, Refusal> {
     let mut tables = context.transactions.tables();
-    match tables.open.get_mut(id) {
+    match tables.get_mut(id, first) {
         Some(open) if !open.ending && open.found && !may_search => Ok(None),
         Some(open) if !open.ending => {
             open.ending = true;

@@ -3,6 +3,8 @@
 mod check;
 mod end;
 mod resume;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use check::check;
 pub(crate) use end::End;

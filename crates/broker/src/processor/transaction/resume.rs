@@ -1,7 +1,7 @@
 //! Resumes the check of a transaction that was given up: request 323 (Apache `resumeCheckHalfMessage`).
 
 use crate::context::BrokerContext;
-use crate::delivery::half::{copy_of_open, is_committed};
+use crate::delivery::half::{copy_of_open, first_known, is_committed};
 use crate::delivery::transactions::{OpenTransaction, Tables};
 use crate::error::Refusal;
 use crate::message::properties::names;
@@ -40,13 +40,14 @@ pub(crate) fn resume(context: &BrokerContext, request: &Command, _: &Peer) -> An
     }
     let id = half.properties.get(names::UNIQ_KEY).ok_or_else(missing)?;
     let text = check::with(half.properties.as_str()?, names::TRANSACTION_CHECK_TIMES, 0);
-    refuse_open(&context.transactions.tables(), id)?;
+    let key = (id, first_known(&half));
+    refuse_open(&context.transactions.tables(), key)?;
     // An earlier request of this kind may have led to its commit. With SYNC_FLUSH a search shows what is durable.
     context.store.flush().map_err(|error| internal(&error))?;
     let end = context.store.end_position();
     // It may have been committed before it was given up.
     refuse_committed(context, &half, 0)?;
-    claim(&mut context.transactions.tables(), id)?;
+    claim(&mut context.transactions.tables(), key)?;
     // Without the lock, which each end needs: this write may hang as long as the disk does. Little is searched: what
     // came meanwhile.
     let stored = refuse_committed(context, &half, end).and_then(|()| {
@@ -54,7 +55,7 @@ pub(crate) fn resume(context: &BrokerContext, request: &Command, _: &Peer) -> An
         let stored = context.store.put_accepted(&again);
         stored.map_err(|error| internal(&error))
     });
-    let unused = settle(&mut context.transactions.tables(), id, stored)?;
+    let unused = settle(&mut context.transactions.tables(), key, stored)?;
     if let Some(unused) = unused {
         let (store, host) = (&context.store, context.store_host());
         let written = context.transactions.write_op(store, host, unused.queue_offset);
@@ -66,38 +67,36 @@ pub(crate) fn resume(context: &BrokerContext, request: &Command, _: &Peer) -> An
 }
 
 /// Claims the transaction, so that only one of two concurrent requests writes, and no end comes before it has.
-fn claim(tables: &mut Tables, id: &str) -> Result<(), Refusal> {
-    refuse_open(tables, id)?;
+fn claim(tables: &mut Tables, key @ (id, first): (&str, i64)) -> Result<(), Refusal> {
+    refuse_open(tables, key)?;
     let claim = OpenTransaction {
         ending: true,
-        ..OpenTransaction::new(CLAIMED)
+        ..OpenTransaction::new(CLAIMED, first)
     };
-    tables.open.insert(id.into(), claim);
+    tables.add(id, claim);
     Ok(())
 }
 
 /// Puts the new half in place of the claim. A half that was sent again meanwhile stays: then the new one, which is
 /// returned, stands for nothing.
-fn settle(tables: &mut Tables, id: &str, stored: Result<Stored, Refusal>) -> Result<Option<Stored>, Refusal> {
-    let claim = tables.open.get_mut(id);
-    let claim = claim.filter(|open| open.half_offset == CLAIMED);
-    match (stored, claim) {
-        (Ok(stored), Some(claim)) => {
-            *claim = OpenTransaction::new(stored.queue_offset);
-            Ok(None)
-        }
-        (Ok(stored), None) => Ok(Some(stored)),
-        (Err(refusal), claim) => {
-            if claim.is_some() {
-                tables.open.remove(id);
-            }
-            Err(refusal)
-        }
+fn settle(
+    tables: &mut Tables,
+    (id, first): (&str, i64),
+    stored: Result<Stored, Refusal>,
+) -> Result<Option<Stored>, Refusal> {
+    let is_last = tables.is_last(id, first);
+    tables.remove(id, first);
+    let stored = stored?;
+    if !is_last {
+        return Ok(Some(stored));
     }
+    tables.add(id, OpenTransaction::new(stored.queue_offset, first));
+    Ok(None)
 }
 
-fn refuse_open(tables: &Tables, id: &str) -> Result<(), Refusal> {
-    if tables.open.contains_key(id) {
+/// Refuses a transaction if it or another one with its unique id is open.
+fn refuse_open(tables: &Tables, (id, first): (&str, i64)) -> Result<(), Refusal> {
+    if tables.open.contains_key(id) || tables.earlier.contains_key(&first) {
         return Err(is_open());
     }
     Ok(())

@@ -1,0 +1,168 @@
+//! Transactions with one unique id, step by step.
+
+use super::check::check;
+use super::end::end;
+use crate::context::BrokerContext;
+use crate::message::properties::{self, names};
+use crate::options::Options;
+use crate::processor::site::{Line, Site, soon};
+use pyrmq_remoting::body::TopicConfig;
+use pyrmq_remoting::codes::request;
+use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
+use pyrmq_remoting::message::sys_flag;
+use pyrmq_remoting::names::{HALF_TOPIC, PERM_READ, PERM_WRITE};
+use pyrmq_remoting::{Command, clock};
+use pyrmq_store::{NewMessage, Stored};
+use std::time::Duration;
+
+const ID: &str = "0A01";
+const COMMIT: i32 = sys_flag::TRANSACTION_COMMIT;
+const ROLLBACK: i32 = sys_flag::TRANSACTION_ROLLBACK;
+
+fn site() -> Site {
+    let site = Site::new();
+    let topic = || TopicConfig::new("T", 1, PERM_READ | PERM_WRITE);
+    site.context.topics.get_or_put("T", topic).unwrap();
+    site
+}
+
+/// Stores a half, of which the tables learn nothing.
+fn store_half(context: &BrokerContext, more: &[(&str, &str)]) -> Stored {
+    let mut text = String::new();
+    let pairs = [
+        (names::UNIQ_KEY, ID),
+        (names::PGROUP, "producers"),
+        (names::REAL_TOPIC, "T"),
+        (names::REAL_QID, "0"),
+    ];
+    for (name, value) in pairs.iter().chain(more) {
+        properties::append(&mut text, name, value);
+    }
+    let host = "127.0.0.1:1".parse().unwrap();
+    let half = NewMessage {
+        topic: HALF_TOPIC,
+        queue_id: 0,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp_ms: clock::now_ms() - 1000,
+        born_host: host,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body: b"x",
+        properties: text.into(),
+        tags_code: 0,
+        unique_key: Some(ID),
+        keys: None,
+        tag: None,
+    };
+    context.store.put(&half).unwrap()
+}
+
+fn begin(context: &BrokerContext) -> Stored {
+    let half = store_half(context, &[]);
+    context.transactions.began(ID, &half);
+    half
+}
+
+/// Makes a pass of the check, for which no half is too young. A pass ends at what was stored in its own millisecond.
+fn pass(context: &BrokerContext) {
+    context.live.set(&Options {
+        transaction_time_out: 1,
+        ..Options::default()
+    });
+    std::thread::sleep(Duration::from_millis(2));
+    check(context).unwrap();
+}
+
+/// Whether the transaction ended; an error if that was refused.
+fn try_end(context: &BrokerContext, half: &Stored, how: i32, may_search: bool) -> Result<bool, String> {
+    let header = EndTransactionRequestHeader {
+        producer_group: "producers",
+        tran_state_table_offset: half.queue_offset,
+        commit_log_offset: half.physical_offset,
+        commit_or_rollback: how,
+        msg_id: ID,
+        topic: None,
+        from_transaction_check: None,
+        transaction_id: None,
+    };
+    let request = Command::request(request::END_TRANSACTION).with_header(&header);
+    let (peer, _) = Line::peer(1);
+    let answer = end(context, &request, &peer, may_search).map_err(|refusal| refusal.remark)?;
+    Ok(answer.is_some())
+}
+
+#[tokio::test]
+async fn transactions_with_one_unique_id_end_each_for_itself() {
+    for (first, second, stored) in [
+        (COMMIT, COMMIT, 2),
+        (ROLLBACK, COMMIT, 1),
+        (COMMIT, ROLLBACK, 1),
+        (ROLLBACK, ROLLBACK, 0),
+    ] {
+        let site = site();
+        let (one, two) = (begin(&site.context), begin(&site.context));
+        assert_eq!(try_end(&site.context, &one, first, false), Ok(true));
+        assert_eq!(try_end(&site.context, &two, second, false), Ok(true));
+        for half in [&one, &two] {
+            try_end(&site.context, half, COMMIT, false).unwrap_err();
+        }
+        assert_eq!(site.context.store.max_offset("T", 0), stored);
+    }
+}
+
+#[tokio::test]
+async fn a_half_that_is_stored_while_an_end_waits_for_a_search_keeps_its_transaction() {
+    for (first, stored) in [(ROLLBACK, 1), (COMMIT, 2)] {
+        let site = site();
+        let context = &site.context;
+        let one = begin(context);
+        context.transactions.tables().open.get_mut(ID).unwrap().found = true;
+        assert_eq!(
+            try_end(context, &one, first, false),
+            Ok(false),
+            "it waits for a search"
+        );
+        let two = begin(context);
+        pass(context);
+        assert_eq!(try_end(context, &one, first, true), Ok(true));
+        assert_eq!(try_end(context, &two, COMMIT, false), Ok(true));
+        assert_eq!(context.store.max_offset("T", 0), stored);
+    }
+}
+
+#[tokio::test]
+async fn a_half_that_is_stored_while_an_earlier_one_is_given_up_keeps_its_transaction() {
+    let site = site();
+    let context = site.context.clone();
+    let checked = [(names::TRANSACTION_CHECK_TIMES, "1000000")];
+    let one = store_half(&context, &checked);
+    context.transactions.began(ID, &one);
+    site.disk.hang_writes(true);
+    let checking = context.clone();
+    let checking = std::thread::spawn(move || pass(&checking));
+    let busy = || context.store.health().busy.held_now_ms > 0;
+    soon("it is being given up", busy).await;
+    let two = Stored {
+        queue_offset: one.queue_offset + 1,
+        physical_offset: one.end_position,
+        ..one.clone()
+    };
+    context.transactions.began(ID, &two);
+    site.disk.hang_writes(false);
+    checking.join().unwrap();
+    assert!(context.transactions.tables().is_last(ID, two.physical_offset));
+}
+
+#[tokio::test]
+async fn the_last_of_two_halves_that_are_listed_out_of_order_is_asked_about() {
+    let site = site();
+    let context = &site.context;
+    let (one, two) = (store_half(context, &[]), store_half(context, &[]));
+    context.transactions.began(ID, &two);
+    context.transactions.began(ID, &one);
+    assert!(context.transactions.tables().is_last(ID, two.physical_offset));
+    assert_eq!(try_end(context, &one, ROLLBACK, false), Ok(true));
+    assert_eq!(try_end(context, &two, COMMIT, false), Ok(true));
+}
