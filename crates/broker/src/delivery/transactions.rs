@@ -17,9 +17,10 @@
 use crate::delivery::half::{QUEUE, first_known, is_copy};
 use crate::delivery::scan::has_record;
 use crate::message::properties::{self, names};
+use crate::tables::offsets::Offsets;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash};
-use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC};
+use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP};
 use pyrmq_remoting::sync::lock;
 use pyrmq_store::{GetMessage, NewMessage, Store, StoreError, Stored, TagFilter};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -79,6 +80,10 @@ pub(crate) struct Tables {
     pub(crate) ended: BTreeSet<i64>,
     /// Op messages that are not done yet: offset in the op queue, and highest half that it ends.
     pub(crate) ops: VecDeque<(i64, i64)>,
+    /// The check has passed halves in front of this offset that were not listed.
+    pub(crate) passed: i64,
+    /// The first half that was listed during a pass of the check which may have passed it before.
+    pub(crate) missed: Option<i64>,
 }
 
 impl Tables {
@@ -204,10 +209,19 @@ impl Transactions {
         })
     }
 
-    /// Records that a half was stored.
-    pub(crate) fn began(&self, id: &str, half: &Stored) {
-        let open = OpenTransaction::new(half.queue_offset, half.physical_offset);
-        self.tables().add(id, open);
+    /// Records that a half was stored. It was readable before: if the check has passed it, its next pass begins there.
+    pub(crate) fn began(&self, offsets: &Offsets, id: &str, half: &Stored) {
+        let half_offset = half.queue_offset;
+        let mut tables = self.tables();
+        tables.add(id, OpenTransaction::new(half_offset, half.physical_offset));
+        if half_offset < tables.passed {
+            let missed = tables.missed.unwrap_or(half_offset);
+            tables.missed = Some(missed.min(half_offset));
+            let done = offsets.get(TRANSACTION_GROUP, HALF_TOPIC, QUEUE);
+            if done.is_some_and(|done| done > half_offset) {
+                offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, QUEUE, half_offset);
+            }
+        }
     }
 
     /// Writes the op message for a half that has ended.

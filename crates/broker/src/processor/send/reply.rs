@@ -79,7 +79,7 @@ impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for Pendin
                 let (count, bytes) = (u64::from(stored.count), stored.bytes());
                 context.stats.count_put(count, bytes);
                 if answer.half {
-                    context.transactions.began(&self.key, &stored);
+                    context.transactions.began(&context.offsets, &self.key, &stored);
                 } else {
                     answer.topic.traffic.count_put(count, bytes);
                 }

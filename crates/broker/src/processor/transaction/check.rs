@@ -3,6 +3,7 @@
 //! ```text
 //! from the first half that is not done:
 //!   ended, or written again               -> passed
+//!   stored just now, and not listed yet   -> the pass ends here
 //!   past its time, and a later transaction has its unique id  -> passed
 //!   checked too often, or too old         -> TRANS_CHECK_MAX_TIME_TOPIC, passed
 //!   younger than its time                 -> with a time of its own written again behind, else the pass ends here
@@ -47,7 +48,11 @@ enum Step {
 pub(crate) fn check(context: &BrokerContext) -> Result<(), StoreError> {
     let store = &context.store;
     let started_ms = clock::now_ms();
-    let from = context.offsets.get(GROUP, HALF_TOPIC, QUEUE).unwrap_or(0);
+    let from = {
+        let mut tables = context.transactions.tables();
+        tables.missed = None;
+        context.offsets.get(GROUP, HALF_TOPIC, QUEUE).unwrap_or(0)
+    };
     let mut half_offset = from.max(store.min_offset(HALF_TOPIC, QUEUE));
     'pass: while half_offset < store.max_offset(HALF_TOPIC, QUEUE) {
         let got = read(store, HALF_TOPIC, half_offset, READ_AT_ONCE)?;
@@ -71,6 +76,9 @@ pub(crate) fn check(context: &BrokerContext) -> Result<(), StoreError> {
 /// Records how far both queues are done. The halves come first: the op offset must never be ahead of them.
 fn commit_progress(context: &BrokerContext, from: i64, half_offset: i64) {
     let mut tables = context.transactions.tables();
+    let half_offset = tables
+        .missed
+        .map_or(half_offset, |missed| missed.min(half_offset));
     tables.ended = tables.ended.split_off(&half_offset);
     // One that was found at start stays: its end may wait for a search.
     tables
@@ -84,20 +92,21 @@ fn commit_progress(context: &BrokerContext, from: i64, half_offset: i64) {
         done = Some(op + 1);
         tables.ops.pop_front();
     }
-    drop(tables);
+    // Under the lock, so that a half which is listed from now on can move it back.
     if half_offset != from || context.offsets.get(GROUP, HALF_TOPIC, QUEUE).is_none() {
         context.offsets.commit(GROUP, HALF_TOPIC, QUEUE, half_offset);
     }
     if let Some(done) = done {
         context.offsets.commit(GROUP, OP_HALF_TOPIC, QUEUE, done);
     }
+    drop(tables);
 }
 
 /// Checks one half; says whether the pass goes on behind it.
 fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<Step, StoreError> {
     let id = half.properties.get(names::UNIQ_KEY).unwrap_or_default();
     let first = first_known(half);
-    let (mut open, is_last) = match open_of(context, half, (id, first)) {
+    let (mut open, is_last) = match open_of(context, half, (id, first), started_ms) {
         Ok(known) => known,
         Err(step) => return Ok(step),
     };
@@ -154,6 +163,7 @@ fn open_of(
     context: &BrokerContext,
     half: &Record<'_>,
     (id, first): (&str, i64),
+    started_ms: i64,
 ) -> Result<(OpenTransaction, bool), Step> {
     let mut tables = context.transactions.tables();
     if tables.ended.contains(&half.queue_offset) {
@@ -162,8 +172,17 @@ fn open_of(
     match tables.get_mut(id, first).copied() {
         Some(open) if open.ending => Err(Step::Stop),
         Some(open) if open.half_offset == half.queue_offset => Ok((open, tables.is_last(id, first))),
-        // It has ended, or was written again since.
-        _ => Err(Step::Pass),
+        // It was written again since.
+        Some(_) => Err(Step::Pass),
+        None => {
+            // It has ended or was written again, or it is not listed yet: a put makes its message readable first.
+            let stored_ms_ago = started_ms.saturating_sub(half.store_timestamp_ms);
+            if stored_ms_ago <= context.live.transaction_time_out() {
+                return Err(Step::Stop);
+            }
+            tables.passed = tables.passed.max(half.queue_offset + 1);
+            Err(Step::Pass)
+        }
     }
 }
 

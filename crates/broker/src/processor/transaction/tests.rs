@@ -10,7 +10,7 @@ use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
 use pyrmq_remoting::message::sys_flag;
-use pyrmq_remoting::names::{HALF_TOPIC, PERM_READ, PERM_WRITE};
+use pyrmq_remoting::names::{HALF_TOPIC, PERM_READ, PERM_WRITE, TRANSACTION_GROUP};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{NewMessage, Stored};
 use std::time::Duration;
@@ -61,7 +61,7 @@ fn store_half(context: &BrokerContext, more: &[(&str, &str)]) -> Stored {
 
 fn begin(context: &BrokerContext) -> Stored {
     let half = store_half(context, &[]);
-    context.transactions.began(ID, &half);
+    context.transactions.began(&context.offsets, ID, &half);
     half
 }
 
@@ -138,7 +138,7 @@ async fn a_half_that_is_stored_while_an_earlier_one_is_given_up_keeps_its_transa
     let context = site.context.clone();
     let checked = [(names::TRANSACTION_CHECK_TIMES, "1000000")];
     let one = store_half(&context, &checked);
-    context.transactions.began(ID, &one);
+    context.transactions.began(&context.offsets, ID, &one);
     site.disk.hang_writes(true);
     let checking = context.clone();
     let checking = std::thread::spawn(move || pass(&checking));
@@ -149,7 +149,7 @@ async fn a_half_that_is_stored_while_an_earlier_one_is_given_up_keeps_its_transa
         physical_offset: one.end_position,
         ..one.clone()
     };
-    context.transactions.began(ID, &two);
+    context.transactions.began(&context.offsets, ID, &two);
     site.disk.hang_writes(false);
     checking.join().unwrap();
     assert!(context.transactions.tables().is_last(ID, two.physical_offset));
@@ -160,9 +160,39 @@ async fn the_last_of_two_halves_that_are_listed_out_of_order_is_asked_about() {
     let site = site();
     let context = &site.context;
     let (one, two) = (store_half(context, &[]), store_half(context, &[]));
-    context.transactions.began(ID, &two);
-    context.transactions.began(ID, &one);
+    context.transactions.began(&context.offsets, ID, &two);
+    context.transactions.began(&context.offsets, ID, &one);
     assert!(context.transactions.tables().is_last(ID, two.physical_offset));
     assert_eq!(try_end(context, &one, ROLLBACK, false), Ok(true));
     assert_eq!(try_end(context, &two, COMMIT, false), Ok(true));
+}
+
+/// How far the check is done with the halves, as a restart would know it.
+fn done(context: &BrokerContext) -> i64 {
+    let done = context.offsets.get(TRANSACTION_GROUP, HALF_TOPIC, 0);
+    done.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_half_that_is_listed_behind_a_pass_of_the_check_is_asked_about() {
+    let site = site();
+    let context = &site.context;
+    let half = store_half(context, &[]);
+    pass(context);
+    context.transactions.began(&context.offsets, ID, &half);
+    assert_eq!(done(context), half.queue_offset, "a restart knows it, too");
+    pass(context);
+    assert_eq!(context.store.max_offset(HALF_TOPIC, 0), 2, "it was written again");
+    assert_eq!(done(context), half.queue_offset + 1);
+    assert_eq!(try_end(context, &half, COMMIT, false), Ok(true));
+}
+
+#[tokio::test]
+async fn the_check_does_not_pass_a_new_half_that_is_not_listed_yet() {
+    let site = site();
+    let context = &site.context;
+    let half = store_half(context, &[]);
+    std::thread::sleep(Duration::from_millis(2));
+    check(context).unwrap();
+    assert_eq!(done(context), half.queue_offset);
 }
