@@ -23,7 +23,7 @@ use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP};
 use pyrmq_remoting::sync::lock;
 use pyrmq_store::{GetMessage, NewMessage, Store, StoreError, Stored, TagFilter};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard};
 
@@ -84,6 +84,8 @@ pub(crate) struct Tables {
     pub(crate) passed: i64,
     /// The first half that was listed during a pass of the check which may have passed it before.
     pub(crate) missed: Option<i64>,
+    /// Halves that stand for nothing and have no op message yet: their transaction ended while they were written.
+    pub(crate) unused: VecDeque<i64>,
 }
 
 impl Tables {
@@ -130,12 +132,38 @@ impl Tables {
     /// Records what became known about the message of an open transaction. `None`: it is no longer open.
     pub(crate) fn update(&mut self, id: &str, seen: &OpenTransaction) -> Option<&mut OpenTransaction> {
         let known = self.get_mut(id, seen.first)?;
-        if known.half_offset != seen.half_offset {
-            return None;
-        }
         known.found &= seen.found;
         known.committed |= seen.committed;
         Some(known)
+    }
+
+    /// Adds a half of the last run. Those of one transaction that has ended are listed in `closed`: an op message for
+    /// one of its halves counts for all.
+    fn add_found(&mut self, store: &Store, half: &Record<'_>, closed: &mut HashSet<i64>) {
+        let Some(id) = half.properties.get(names::UNIQ_KEY) else {
+            return;
+        };
+        let first = first_known(half);
+        if self.ended.contains(&half.queue_offset) {
+            self.remove(id, first);
+            closed.insert(first);
+            return;
+        }
+        // Request 323 opens a transaction again, with a half that was never checked.
+        let is_resumed = half.properties.get(names::TRANSACTION_CHECK_TIMES) == Some("0");
+        if closed.contains(&first) && !is_resumed {
+            return;
+        }
+        closed.remove(&first);
+        let last = self.open.get(id).map(|open| open.first);
+        if last.is_some_and(|last| is_copy(store, half, last)) {
+            self.open.remove(id);
+        }
+        let open = OpenTransaction {
+            found: true,
+            ..OpenTransaction::new(half.queue_offset, first)
+        };
+        self.add(id, open);
     }
 }
 
@@ -179,19 +207,9 @@ impl Transactions {
                     .filter(|half_offset| *half_offset >= half_from),
             );
         })?;
-        each(store, HALF_TOPIC, half_from, |record| {
-            let id = record.properties.get(names::UNIQ_KEY);
-            if let Some(id) = id.filter(|_| !tables.ended.contains(&record.queue_offset)) {
-                let last = tables.open.get(id).map(|open| open.first);
-                if last.is_some_and(|first| is_copy(store, record, first)) {
-                    tables.open.remove(id);
-                }
-                let open = OpenTransaction {
-                    found: true,
-                    ..OpenTransaction::new(record.queue_offset, first_known(record))
-                };
-                tables.add(id, open);
-            }
+        let mut closed = HashSet::new();
+        each(store, HALF_TOPIC, half_from, |half| {
+            tables.add_found(store, half, &mut closed);
         })?;
         if !tables.open.is_empty() {
             tracing::info!(

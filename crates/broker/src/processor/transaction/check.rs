@@ -69,6 +69,7 @@ pub(crate) fn check(context: &BrokerContext) -> Result<(), StoreError> {
             half_offset = got.next_offset;
         }
     }
+    close_unused(context)?;
     commit_progress(context, from, half_offset);
     Ok(())
 }
@@ -135,8 +136,7 @@ fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Re
         return Ok(Step::Pass);
     }
     if checks >= context.live.transaction_check_max() || age_ms > reserved_ms {
-        give_up(context, half, id, checks)?;
-        return Ok(Step::Pass);
+        return give_up(context, half, id, checks);
     }
     if immune && own.is_none() {
         return Ok(Step::Stop);
@@ -166,11 +166,15 @@ fn open_of(
     started_ms: i64,
 ) -> Result<(OpenTransaction, bool), Step> {
     let mut tables = context.transactions.tables();
+    let open = tables.get_mut(id, first).copied();
+    // Also behind its op message: another half of it may need one, too.
+    if open.is_some_and(|open| open.ending) {
+        return Err(Step::Stop);
+    }
     if tables.ended.contains(&half.queue_offset) {
         return Err(Step::Pass);
     }
-    match tables.get_mut(id, first).copied() {
-        Some(open) if open.ending => Err(Step::Stop),
+    match open {
         Some(open) if open.half_offset == half.queue_offset => Ok((open, tables.is_last(id, first))),
         // It was written again since.
         Some(_) => Err(Step::Pass),
@@ -214,23 +218,16 @@ fn write_again(
     let stored = context
         .store
         .put_accepted(&copy_of_open(half, HALF_TOPIC, text))?;
-    let step = {
-        let mut tables = context.transactions.tables();
-        let known = tables.get_mut(id, open.first);
-        let step = step_of(known.as_deref(), open);
-        if let Some(known) = known.filter(|_| step.is_none()) {
-            known.half_offset = stored.queue_offset;
-        }
-        step
-    };
-    let Some(step) = step else {
-        return Ok(Ok(stored));
-    };
-    // Its end came meanwhile, for the half at the old offset. The new one stands for nothing.
-    context
-        .transactions
-        .write_op(&context.store, context.store_host(), stored.queue_offset)?;
-    Ok(Err(step))
+    let mut tables = context.transactions.tables();
+    let known = tables.get_mut(id, open.first);
+    let step = step_of(known.as_deref(), open);
+    match (known, &step) {
+        // Also while its end is being written, which may be refused.
+        (Some(known), None | Some(Step::Stop)) => known.half_offset = stored.queue_offset,
+        // Its end came meanwhile, for the half at the old offset. The new one stands for nothing.
+        _ => tables.unused.push_back(stored.queue_offset),
+    }
+    Ok(step.map_or(Ok(stored), Err))
 }
 
 /// What a pass does instead of writing a half again. `None`: it is open as before.
@@ -243,8 +240,22 @@ fn step_of(known: Option<&OpenTransaction>, open: OpenTransaction) -> Option<Ste
     }
 }
 
-/// Gives up a transaction that nobody ends. Its message is kept where an operator finds it.
-fn give_up(context: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) -> Result<(), StoreError> {
+/// Writes the op messages of halves that stand for nothing. A restart takes one without it for ended only as long as it
+/// reads the half that has one.
+fn close_unused(context: &BrokerContext) -> Result<(), StoreError> {
+    let transactions = &context.transactions;
+    let first = || transactions.tables().unused.front().copied();
+    while let Some(half_offset) = first() {
+        transactions.write_op(&context.store, context.store_host(), half_offset)?;
+        // Others only add behind it.
+        transactions.tables().unused.pop_front();
+    }
+    Ok(())
+}
+
+/// Gives up a transaction that nobody ends. Its message is kept where an operator finds it. If its end comes meanwhile,
+/// it stays open until that is written.
+fn give_up(context: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) -> Result<Step, StoreError> {
     let make = || TopicConfig::new(TRANS_CHECK_MAX_TIME_TOPIC, 1, PERM_READ | PERM_WRITE);
     match context.topics.get_or_put(TRANS_CHECK_MAX_TIME_TOPIC, make) {
         Ok((_, false)) => {}
@@ -258,13 +269,20 @@ fn give_up(context: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) ->
     context
         .store
         .put_accepted(&copy_of_open(half, TRANS_CHECK_MAX_TIME_TOPIC, text))?;
-    context.transactions.tables().remove(id, first_known(half));
+    {
+        let (mut tables, first) = (context.transactions.tables(), first_known(half));
+        let known = tables.get_mut(id, first);
+        if known.is_some_and(|open| open.ending || open.committed) {
+            return Ok(Step::Stop);
+        }
+        tables.remove(id, first);
+    }
     tracing::warn!(
         id,
         checks,
         "a transaction was given up, its message is in {TRANS_CHECK_MAX_TIME_TOPIC}"
     );
-    Ok(())
+    Ok(Step::Pass)
 }
 
 /// Asks a live producer of the group how the transaction ended. It answers with END_TRANSACTION.

@@ -143,7 +143,13 @@ pub(super) fn end(
     };
     match finish(context, &half, &mut open, commit) {
         Ok(()) => {
-            context.transactions.tables().remove(id, open.first);
+            let mut tables = context.transactions.tables();
+            // The check has written its half again meanwhile.
+            let again = tables.remove(id, open.first).map(|open| open.half_offset);
+            tables
+                .unused
+                .extend(again.filter(|again| *again != open.half_offset));
+            drop(tables);
             tracing::debug!(id, commit, peer = %peer.remote(), "a transaction ended");
             Ok(Some(Command::response(response::SUCCESS)))
         }

@@ -55,13 +55,7 @@ pub(crate) fn resume(context: &BrokerContext, request: &Command, _: &Peer) -> An
         let stored = context.store.put_accepted(&again);
         stored.map_err(|error| internal(&error))
     });
-    let unused = settle(&mut context.transactions.tables(), key, stored)?;
-    if let Some(unused) = unused {
-        let (store, host) = (&context.store, context.store_host());
-        let written = context.transactions.write_op(store, host, unused.queue_offset);
-        written.map_err(|error| internal(&error))?;
-        return Err(is_open());
-    }
+    settle(&mut context.transactions.tables(), key, stored)?;
     tracing::info!(id, "a transaction that was given up is asked about again");
     Ok(Command::response(response::SUCCESS))
 }
@@ -77,21 +71,22 @@ fn claim(tables: &mut Tables, key @ (id, first): (&str, i64)) -> Result<(), Refu
     Ok(())
 }
 
-/// Puts the new half in place of the claim. A half that was sent again meanwhile stays: then the new one, which is
-/// returned, stands for nothing.
+/// Puts the new half in place of the claim. A half that was sent again meanwhile stays: then the new one stands for
+/// nothing.
 fn settle(
     tables: &mut Tables,
     (id, first): (&str, i64),
     stored: Result<Stored, Refusal>,
-) -> Result<Option<Stored>, Refusal> {
+) -> Result<(), Refusal> {
     let is_last = tables.is_last(id, first);
     tables.remove(id, first);
     let stored = stored?;
     if !is_last {
-        return Ok(Some(stored));
+        tables.unused.push_back(stored.queue_offset);
+        return Err(is_open());
     }
     tables.add(id, OpenTransaction::new(stored.queue_offset, first));
-    Ok(None)
+    Ok(())
 }
 
 /// Refuses a transaction if it or another one with its unique id is open.

@@ -3,6 +3,7 @@
 use super::check::check;
 use super::end::end;
 use crate::context::BrokerContext;
+use crate::delivery::transactions::Transactions;
 use crate::message::properties::{self, names};
 use crate::options::Options;
 use crate::processor::site::{Line, Site, soon};
@@ -10,7 +11,7 @@ use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
 use pyrmq_remoting::message::sys_flag;
-use pyrmq_remoting::names::{HALF_TOPIC, PERM_READ, PERM_WRITE, TRANSACTION_GROUP};
+use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, PERM_READ, PERM_WRITE, TRANSACTION_GROUP};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{NewMessage, Stored};
 use std::time::Duration;
@@ -28,6 +29,11 @@ fn site() -> Site {
 
 /// Stores a half, of which the tables learn nothing.
 fn store_half(context: &BrokerContext, more: &[(&str, &str)]) -> Stored {
+    store_half_of(context, 0, more)
+}
+
+/// Stores a half of a transaction whose first one is at a position; 0: this is the first one.
+fn store_half_of(context: &BrokerContext, first: i64, more: &[(&str, &str)]) -> Stored {
     let mut text = String::new();
     let pairs = [
         (names::UNIQ_KEY, ID),
@@ -48,7 +54,7 @@ fn store_half(context: &BrokerContext, more: &[(&str, &str)]) -> Stored {
         born_host: host,
         store_host: host,
         reconsume_times: 0,
-        prepared_transaction_offset: 0,
+        prepared_transaction_offset: first,
         body: b"x",
         properties: text.into(),
         tags_code: 0,
@@ -57,6 +63,11 @@ fn store_half(context: &BrokerContext, more: &[(&str, &str)]) -> Stored {
         tag: None,
     };
     context.store.put(&half).unwrap()
+}
+
+/// What a copy says of where its first half is.
+fn first_of(half: &Stored) -> i64 {
+    half.physical_offset.max(1)
 }
 
 fn begin(context: &BrokerContext) -> Stored {
@@ -195,4 +206,96 @@ async fn the_check_does_not_pass_a_new_half_that_is_not_listed_yet() {
     std::thread::sleep(Duration::from_millis(2));
     check(context).unwrap();
     assert_eq!(done(context), half.queue_offset);
+}
+
+/// The offsets of the halves whose producers a broker asks that starts now: each transaction has one.
+fn asked_after_restart(context: &BrokerContext) -> Vec<i64> {
+    let loaded = Transactions::load(&context.store, Some(done(context)), None).unwrap();
+    let tables = loaded.tables();
+    tables.open.values().map(|open| open.half_offset).collect()
+}
+
+fn close(context: &BrokerContext, half: &Stored) {
+    let (store, host) = (&context.store, context.store_host());
+    context
+        .transactions
+        .write_op(store, host, half.queue_offset)
+        .unwrap();
+}
+
+#[tokio::test]
+async fn after_a_restart_the_end_of_one_half_counts_for_all_of_its_transaction() {
+    let checked = [(names::TRANSACTION_CHECK_TIMES, "1")];
+    for closed in [0, 1, 2] {
+        let site = site();
+        let context = &site.context;
+        let first = store_half(context, &[]);
+        let again = |_| store_half_of(context, first_of(&first), &checked);
+        let halves = [first.clone(), again(1), again(2)];
+        assert_eq!(asked_after_restart(context), [2]);
+        close(context, &halves[closed]);
+        assert_eq!(asked_after_restart(context), [0; 0], "closed: {closed}");
+        let resumed = [(names::TRANSACTION_CHECK_TIMES, "0")];
+        store_half_of(context, first_of(&first), &resumed);
+        assert_eq!(asked_after_restart(context), [3], "request 323 opens it again");
+    }
+}
+
+#[tokio::test]
+async fn a_restart_asks_about_the_last_transaction_although_an_earlier_one_was_written_again() {
+    let site = site();
+    let context = &site.context;
+    let (one, _) = (store_half(context, &[]), store_half(context, &[]));
+    let checked = [(names::TRANSACTION_CHECK_TIMES, "1")];
+    store_half_of(context, first_of(&one), &checked);
+    for done in [0, 1] {
+        context.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, done);
+        assert_eq!(asked_after_restart(context), [1]);
+    }
+}
+
+/// Lets a pass of the check write a half again. `meanwhile` runs while that write hangs.
+async fn write_again(site: &Site, meanwhile: impl FnOnce(&BrokerContext)) {
+    site.disk.hang_writes(true);
+    let context = site.context.clone();
+    let checking = std::thread::spawn(move || pass(&context));
+    let busy = || site.context.store.health().busy.held_now_ms > 0;
+    soon("it is being written again", busy).await;
+    meanwhile(&site.context);
+    site.disk.hang_writes(false);
+    checking.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_half_whose_transaction_ended_while_it_was_written_is_closed_before_the_check_passes_the_end() {
+    let site = site();
+    let context = &site.context;
+    let half = begin(context);
+    write_again(&site, |context| {
+        // An end whose op message follows.
+        context.transactions.tables().remove(ID, first_of(&half));
+    })
+    .await;
+    assert_eq!(done(context), 1);
+    let ops = context.store.max_offset(OP_HALF_TOPIC, 0);
+    assert_eq!((ops, asked_after_restart(context)), (1, vec![]));
+}
+
+#[tokio::test]
+async fn a_transaction_whose_end_is_refused_while_its_half_is_written_again_stays_open() {
+    let site = site();
+    let context = &site.context;
+    let half = begin(context);
+    let set_ending = |context: &BrokerContext, ending| {
+        let mut tables = context.transactions.tables();
+        tables.get_mut(ID, first_of(&half)).unwrap().ending = ending;
+    };
+    write_again(&site, |context| set_ending(context, true)).await;
+    pass(context);
+    assert_eq!(done(context), 0, "its end may need it");
+    set_ending(context, false);
+    pass(context);
+    assert_eq!(asked_after_restart(context), [2], "written again once more");
+    assert_eq!(try_end(context, &half, ROLLBACK, false), Ok(true));
+    assert_eq!(asked_after_restart(context), [0; 0]);
 }
