@@ -509,6 +509,23 @@ async fn a_commit_whose_op_message_is_refused_while_the_disk_hangs_is_stored_onc
     site.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_committed_message_is_found_although_its_object_was_sent_many_times_since() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    let sent = site.ask_ok(half("T", "0A01", &[])).await;
+    commit_without_op(&site, &sent, "0A01", ("T", 0));
+    let again = properties(&[("UNIQ_KEY", "0A01")]);
+    for _ in 0..40 {
+        site.send_ok("T", b"plain", &again).await;
+    }
+    site.stop().await;
+    let site = Site::start(options(&dir));
+    site.ask_ok(end(&sent, "0A01", COMMIT)).await;
+    assert_eq!(site.broker.context().store.max_offset("T", 0), 41, "once");
+    site.stop().await;
+}
+
 /// An earlier version, and Apache's broker, may have written a half again behind its message.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_in_front_of_the_copy_of_its_half_is_stored_once() {

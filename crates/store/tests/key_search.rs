@@ -100,6 +100,21 @@ fn a_search_ends_at_the_limit_of_entries_and_reports_that_it_is_incomplete() {
     assert!(!find(&store, "oth", i64::MAX).body.is_empty());
 }
 
+#[test]
+fn a_search_that_leaves_out_messages_says_that_it_is_incomplete() {
+    let dir = TempDir::new().unwrap();
+    let store = Store::open_without_threads(small(dir.path()), real()).unwrap();
+    for (stored, is_complete) in [(64, true), (65, false)] {
+        while store.max_offset("T", 0) < stored {
+            put_with(&store, "key", 1);
+        }
+        store.run(MaintenanceTask::Index).unwrap();
+        let found = find(&store, "key", i64::MAX);
+        assert_eq!((found.count, found.is_complete), (64, is_complete));
+    }
+    store.close().unwrap();
+}
+
 /// Runs a function on another thread; its result must arrive while the disk is blocked.
 fn goes_on(work: impl FnOnce() + Send + 'static) {
     let (done, answer) = mpsc::channel();

@@ -36,8 +36,12 @@ impl Reader {
         let mut body = Vec::new();
         let mut discovered = std::collections::HashSet::new();
         for position in positions.positions {
-            if found.count >= most || !discovered.insert(position) {
+            if !discovered.insert(position) {
                 continue;
+            }
+            if found.count >= most {
+                found.is_complete = false;
+                break;
             }
             let Some(bytes) = self.readable_at(position)? else {
                 continue;
