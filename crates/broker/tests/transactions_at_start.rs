@@ -216,6 +216,109 @@ async fn a_second_transaction_of_one_message_is_resumed_after_it_was_given_up() 
     site.stop().await;
 }
 
+/// Two transactions of one message. Options without an index let each search read the queue.
+const BOTH: [(&str, bool); 2] = [("with an index", true), ("without an index", false)];
+
+/// Opens both, ends one of them and stops the broker.
+async fn end_one_of_two(dir: &TempDir, ended: usize, has_index: bool) -> [Place; 2] {
+    let site = Site::start(indexed(dir, has_index));
+    // A message of a half at position 0 does not say that.
+    site.send_ok("others", b"x", "").await;
+    let mut halves = Vec::new();
+    for (text, age_ms) in [("first", 2000), ("second", 1000)] {
+        halves.push(Place::of(&site.ask_ok(half(text, age_ms)).await));
+    }
+    site.ask_ok(halves[ended].commit()).await;
+    site.stop().await;
+    [halves[0], halves[1]]
+}
+
+fn indexed(dir: &TempDir, has_index: bool) -> Options {
+    let mut options = options(dir);
+    options.store.index = has_index;
+    options
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_of_two_open_transactions_of_one_message_is_stored_whichever_ends_before_a_restart() {
+    for (ended, (how, has_index)) in [0, 1]
+        .into_iter()
+        .flat_map(|ended| BOTH.map(|both| (ended, both)))
+    {
+        let dir = TempDir::new();
+        let halves = end_one_of_two(&dir, ended, has_index).await;
+        let site = Site::start(indexed(&dir, has_index));
+        site.ask_ok(halves[1 - ended].commit()).await;
+        let mut stored = bodies(&site).await;
+        stored.sort();
+        assert_eq!(
+            stored,
+            [b"first".to_vec(), b"second".to_vec()],
+            "{ended} before, {how}"
+        );
+        site.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_the_check_asks_about_the_last_transaction_of_one_message_alone() {
+    for ended in [0, 1] {
+        let dir = TempDir::new();
+        let halves = end_one_of_two(&dir, ended, true).await;
+        let site = Site::start(short_intervals(options(&dir)));
+        let (client, asked) = producer(&site).await;
+        let offsets = &site.broker.context().offsets;
+        let done = || offsets.get("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0).unwrap_or(0);
+        eventually("the check has passed both", async || done() >= 2).await;
+        if ended == 0 {
+            eventually("the question comes", async || asked.last().is_some()).await;
+        } else {
+            assert!(asked.last().is_none(), "the later one is committed");
+        }
+        // Its end counts all the same.
+        site.ask_ok(halves[1 - ended].commit()).await;
+        assert_eq!(bodies(&site).await.len(), 2);
+        client.close().await;
+        site.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_was_given_up_is_resumed_although_a_later_one_of_its_message_is_committed() {
+    let dir = TempDir::new();
+    let site = Site::start(Options {
+        transaction_check_max: 1,
+        ..short_intervals(options(&dir))
+    });
+    site.ask_ok(half("first", 2000)).await;
+    let given_up = async || {
+        let look = pull("G", "TRANS_CHECK_MAX_TIME_TOPIC", 0, "*", None);
+        site.ask(look).await
+    };
+    eventually("it is given up", async || {
+        given_up().await.code == response::SUCCESS
+    })
+    .await;
+    site.broker.reconfigure(&options(&dir)).unwrap();
+    let second = site.ask_ok(half("second", 1000)).await;
+    site.ask_ok(Place::of(&second).commit()).await;
+    let body = given_up().await.body.unwrap();
+    let message = record::records(&body).next().unwrap().unwrap();
+    let id = OffsetId {
+        host: message.store_host,
+        offset: message.physical_offset,
+    };
+    let resume = Command::request(request::RESUME_CHECK_HALF_MESSAGE);
+    site.ask_ok(resume.with_field("msgId", &id.to_string())).await;
+    site.ask_ok(Place::last(&site).commit()).await;
+    assert_eq!(
+        bodies(&site).await,
+        [b"second".to_vec(), b"first".to_vec()],
+        "each once"
+    );
+    site.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_an_index_the_end_of_a_copy_reads_no_message_from_before_its_first_half() {
     let dir = TempDir::new();

@@ -56,22 +56,43 @@ pub(crate) fn copy_of_open<'a>(half: &Record<'a>, topic: &'a str, text: &'a str)
     }
 }
 
-/// Whether the half's message is in the log already, at or after a position. A later transaction may have the same
-/// unique id, as an application may send one message twice: only what follows the first half belongs to this one.
-/// Where that is unknown, the message must have the half's time of birth, which every broker keeps.
-pub(crate) fn is_committed(store: &Store, half: &Record<'_>, after: i64) -> Result<bool, StoreError> {
+/// What the log has of a half's message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Commit {
+    /// Nothing, and nothing of a later transaction with its unique id.
+    Nothing,
+    /// The message.
+    Own,
+    /// Not the message, but that of a transaction with its unique id that began later.
+    Later,
+}
+
+/// Searches the log for the half's message, at or after a position. Another transaction may have its unique id, as an
+/// application may send one message twice. So the message must have the half's time of birth, which every broker keeps,
+/// and lie behind the first half if that is known; the half by which it was committed, too, which a delayed message
+/// does not say.
+pub(crate) fn find_commit(store: &Store, half: &Record<'_>, after: i64) -> Result<Commit, StoreError> {
     let first = first_half(half);
     let from = first.unwrap_or(0).max(after);
     let text = half.properties.as_str().unwrap_or_default();
     let of_half = properties::parse(text);
     let (Some(topic), Some(id)) = (properties::find(text, names::REAL_TOPIC), of_half.unique_key) else {
-        return Ok(false);
+        return Ok(Commit::Nothing);
     };
-    let committed = |record: &Record<'_>| {
-        sys_flag::transaction(record.sys_flag) == sys_flag::TRANSACTION_COMMIT
-            && record.physical_offset >= from
-            && (first.is_some() || record.born_timestamp_ms == half.born_timestamp_ms)
-            && record.properties.get(names::UNIQ_KEY) == Some(id)
+    let mut has_later = false;
+    let mut is_own = |record: &Record<'_>| {
+        let by_half = record.prepared_transaction_offset;
+        let is_earlier = by_half > 0 && by_half < first.unwrap_or(0);
+        if sys_flag::transaction(record.sys_flag) != sys_flag::TRANSACTION_COMMIT
+            || record.physical_offset < from
+            || is_earlier
+            || record.properties.get(names::UNIQ_KEY) != Some(id)
+        {
+            return false;
+        }
+        let is_own = record.born_timestamp_ms == half.born_timestamp_ms;
+        has_later |= first.is_some() && !is_own;
+        is_own
     };
     let own = properties::find(text, names::REAL_QID).and_then(|id| id.parse().ok());
     // A delayed message is in a queue of the schedule or timer topic until it is delivered.
@@ -91,18 +112,18 @@ pub(crate) fn is_committed(store: &Store, half: &Record<'_>, after: i64) -> Resu
         };
         let found = store.query_from(&query, from)?;
         let mut records = record::records(&found.body).map_while(Result::ok);
-        if records.any(|record| committed(&record)) {
-            return Ok(true);
+        if records.any(|record| is_own(&record)) {
+            return Ok(Commit::Own);
         }
         // If the index is missing or incomplete, the queues themselves are searched.
         if !found.is_complete {
             for queue_id in queues_of(store, topic, own) {
                 let first = store.offset_by_position(topic, queue_id, from)?;
-                if has_record(store, (topic, queue_id), first, committed)? {
-                    return Ok(true);
+                if has_record(store, (topic, queue_id), first, &mut is_own)? {
+                    return Ok(Commit::Own);
                 }
             }
         }
     }
-    Ok(false)
+    Ok(if has_later { Commit::Later } else { Commit::Nothing })
 }

@@ -14,7 +14,7 @@
 //! rebuilt from the two queues; an open half whose message is already in the log (the broker died between commit and
 //! op) is only closed. So a message appears once or never, whichever side dies, and when.
 
-use crate::delivery::half::{QUEUE, first_known, is_copy};
+use crate::delivery::half::{Commit, QUEUE, first_known, is_copy};
 use crate::delivery::scan::has_record;
 use crate::message::properties::{self, names};
 use crate::tables::offsets::Offsets;
@@ -62,9 +62,9 @@ impl OpenTransaction {
     }
 
     /// Records whether a search has found its message. What is written from now on is known without another one.
-    pub(crate) fn record_search(&mut self, is_committed: bool) {
+    pub(crate) fn record_search(&mut self, commit: Commit) {
         self.found = false;
-        self.committed |= is_committed;
+        self.committed |= commit == Commit::Own;
     }
 }
 
@@ -127,6 +127,13 @@ impl Tables {
             return self.open.remove(id);
         }
         self.earlier.remove(&first)
+    }
+
+    /// Lists a transaction as one with the unique id of a later one.
+    pub(crate) fn set_aside(&mut self, id: &str, first: i64) {
+        if let Some(open) = self.remove(id, first) {
+            self.earlier.insert(first, open);
+        }
     }
 
     /// Records what became known about the message of an open transaction. `None`: it is no longer open.

@@ -4,14 +4,14 @@
 //! from the first half that is not done:
 //!   ended, or written again               -> passed
 //!   stored just now, and not listed yet   -> the pass ends here
-//!   past its time, and a later transaction has its unique id  -> passed
+//!   a later transaction has its unique id -> passed, once past its time or once that one is committed
 //!   checked too often, or too old         -> TRANS_CHECK_MAX_TIME_TOPIC, passed
 //!   younger than its time                 -> with a time of its own written again behind, else the pass ends here
 //!   otherwise                             -> written again behind, with one check more; its group is asked (39)
 //! ```
 
 use crate::context::BrokerContext;
-use crate::delivery::half::{QUEUE, copy_of_open, first_known, is_committed};
+use crate::delivery::half::{Commit, QUEUE, copy_of_open, find_commit, first_known};
 use crate::delivery::transactions::{OpenTransaction, read};
 use crate::message::properties::{self, names};
 use pyrmq_remoting::body::TopicConfig;
@@ -125,8 +125,14 @@ fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Re
     }
     // Before it is given up: what was committed must not be asked about again.
     if open.found {
-        open.record_search(is_committed(&context.store, half, 0)?);
-        context.transactions.tables().update(id, &open);
+        let commit = find_commit(&context.store, half, 0)?;
+        let mut tables = context.transactions.tables();
+        if commit == Commit::Later {
+            tables.set_aside(id, first);
+            return Ok(Step::Pass);
+        }
+        open.record_search(commit);
+        tables.update(id, &open);
     }
     if open.committed {
         context
@@ -141,6 +147,17 @@ fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Re
     if immune && own.is_none() {
         return Ok(Step::Stop);
     }
+    write_and_ask(context, half, open, (checks, immune))
+}
+
+/// Writes a half again, and asks about it unless it is too young.
+fn write_and_ask(
+    context: &BrokerContext,
+    half: &Record<'_>,
+    open: OpenTransaction,
+    (checks, immune): (i32, bool),
+) -> Result<Step, StoreError> {
+    let id = half.properties.get(names::UNIQ_KEY).unwrap_or_default();
     let text = half.properties.as_str().unwrap_or_default();
     let again = if immune {
         let first = number(half, names::TRAN_PREPARED_QUEUE_OFFSET).unwrap_or(half.queue_offset);

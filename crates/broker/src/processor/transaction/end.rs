@@ -1,7 +1,7 @@
 //! How a transaction ends: request 37 (Apache `EndTransactionProcessor`).
 
 use crate::context::{BrokerContext, serve_on_blocking_thread};
-use crate::delivery::half::{first_known, is_committed};
+use crate::delivery::half::{find_commit, first_known};
 use crate::delivery::transactions::{OF_THE_HALF, OpenTransaction};
 use crate::error::Refusal;
 use crate::message::pending::{PendingMessage, copy_of};
@@ -242,7 +242,7 @@ fn finish(
     commit: bool,
 ) -> Result<(), Refusal> {
     if open.found {
-        let searched = is_committed(&context.store, half, 0);
+        let searched = find_commit(&context.store, half, 0);
         open.record_search(searched.map_err(|error| internal(&error))?);
     }
     if commit && !open.committed {
