@@ -11,7 +11,7 @@
 
 mod common;
 
-use common::{bodies, content, eventually, get, message, open, props, put, real, small};
+use common::{bodies, content, eventually, get, message, open, props, put, real, small, try_get};
 use pyrmq_remoting::message::properties;
 use pyrmq_store::{GetMessage, GetStatus, MaintenanceTask, Options, Store, StoreError, TagFilter};
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
@@ -446,6 +446,33 @@ fn a_damaged_record_that_a_reader_meets_is_named_and_the_next_start_goes_on() {
             store.close().unwrap();
         }
     }
+}
+
+#[test]
+fn the_log_behind_its_last_good_record_is_searched_once() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::open_without_threads(small(dir.path()), Arc::new(disk.clone())).unwrap();
+    let (good, bad) = (40, 60);
+    let from = (0..good).map(|_| put(&store, "T", 0, b"good").end_position).max();
+    let from = u64::try_from(from.unwrap()).unwrap();
+    for _ in 0..bad {
+        put(&store, "T", 0, b"bad");
+    }
+    let end = u64::try_from(store.end_position()).unwrap();
+    edit(
+        &dir.path().join(OLDEST_SEGMENT),
+        from,
+        &vec![0xEE; usize::try_from(end - from).unwrap()],
+    );
+    for offset in good..good + bad {
+        assert!(try_get(&store, "T", 0, offset).map_or(true, |got| got.count == 0));
+    }
+    let (before, _, _) = disk.counts();
+    store.close().unwrap();
+    let reads = disk.counts().0 - before;
+    assert!(reads < 100, "{reads} reads");
+    assert!(store.health().damage.is_some());
 }
 
 #[test]

@@ -95,11 +95,15 @@ impl Mismatches {
                 continue;
             }
             drop(found);
+            let end = self.log.appended();
             match damage_at(&self.log, mismatch.position, mismatch.size) {
                 Ok(Some(damage)) => {
-                    if let StoreError::Damaged { position, good, .. } = damage.error {
-                        lock(&self.found).damaged.push(position..good);
-                    }
+                    // Without a good record behind it, the rest of the log is damaged.
+                    let until = match damage.error {
+                        StoreError::Damaged { good, .. } => good,
+                        _ => end,
+                    };
+                    lock(&self.found).damaged.push(damage.from..until);
                     self.state.report_damage(damage);
                 }
                 Ok(None) => self.report_queue(&mismatch),
