@@ -45,6 +45,8 @@ pub(crate) struct OpenTransaction {
     pub(crate) ending: bool,
     /// Whether it was found at start and not searched since: its message may be in the log already.
     pub(crate) found: bool,
+    /// Whether it was found at start: its end may have waited for a search since.
+    pub(crate) is_of_last_run: bool,
     /// Whether its message is in the log, and its op message is not. A search does not show that before it is durable.
     pub(crate) committed: bool,
 }
@@ -57,6 +59,7 @@ impl OpenTransaction {
             first: first.max(1),
             ending: false,
             found: false,
+            is_of_last_run: false,
             committed: false,
         }
     }
@@ -168,6 +171,7 @@ impl Tables {
         }
         let open = OpenTransaction {
             found: true,
+            is_of_last_run: true,
             ..OpenTransaction::new(half.queue_offset, first)
         };
         self.add(id, open);
@@ -218,7 +222,7 @@ impl Transactions {
         each(store, HALF_TOPIC, half_from, |half| {
             tables.add_found(store, half, &mut closed);
         })?;
-        if !tables.open.is_empty() {
+        if !tables.open.is_empty() || !tables.earlier.is_empty() {
             tracing::info!(
                 count = tables.open.len(),
                 "transactions are open since before the start"

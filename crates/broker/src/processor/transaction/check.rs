@@ -81,10 +81,10 @@ fn commit_progress(context: &BrokerContext, from: i64, half_offset: i64) {
         .missed
         .map_or(half_offset, |missed| missed.min(half_offset));
     tables.ended = tables.ended.split_off(&half_offset);
-    // One that was found at start stays: its end may wait for a search.
+    // One of the last run stays: its end may wait for a search.
     tables
         .earlier
-        .retain(|_, open| open.half_offset >= half_offset || open.ending || open.found);
+        .retain(|_, open| open.half_offset >= half_offset || open.ending || open.is_of_last_run);
     let mut done = None;
     while let Some((op, highest)) = tables.ops.front().copied() {
         if highest >= half_offset {

@@ -86,6 +86,13 @@ fn pass(context: &BrokerContext) {
     check(context).unwrap();
 }
 
+/// Makes the open transaction one of the last run.
+fn find_at_start(context: &BrokerContext) {
+    let mut tables = context.transactions.tables();
+    let open = tables.open.get_mut(ID).unwrap();
+    (open.found, open.is_of_last_run) = (true, true);
+}
+
 /// Whether the transaction ended; an error if that was refused.
 fn try_end(context: &BrokerContext, half: &Stored, how: i32, may_search: bool) -> Result<bool, String> {
     let header = EndTransactionRequestHeader {
@@ -129,7 +136,7 @@ async fn a_half_that_is_stored_while_an_end_waits_for_a_search_keeps_its_transac
         let site = site();
         let context = &site.context;
         let one = begin(context);
-        context.transactions.tables().open.get_mut(ID).unwrap().found = true;
+        find_at_start(context);
         assert_eq!(
             try_end(context, &one, first, false),
             Ok(false),
@@ -141,6 +148,24 @@ async fn a_half_that_is_stored_while_an_end_waits_for_a_search_keeps_its_transac
         assert_eq!(try_end(context, &two, COMMIT, false), Ok(true));
         assert_eq!(context.store.max_offset("T", 0), stored);
     }
+}
+
+#[tokio::test]
+async fn the_end_of_an_earlier_transaction_that_waits_for_a_search_counts_although_the_check_searched_for_it()
+{
+    let site = site();
+    let context = &site.context;
+    let one = begin(context);
+    find_at_start(context);
+    assert_eq!(try_end(context, &one, COMMIT, false), Ok(false));
+    pass(context);
+    begin(context);
+    for _ in 0..3 {
+        pass(context);
+    }
+    assert!(done(context) > 1);
+    assert_eq!(try_end(context, &one, COMMIT, true), Ok(true));
+    assert_eq!(context.store.max_offset("T", 0), 1);
 }
 
 #[tokio::test]
