@@ -257,6 +257,50 @@ def test_a_call_past_its_time_limit_gives_its_message_to_others(
     assert "hangs_at_first" in caplog.text, "its stack is in the log"
 
 
+@pytest.mark.parametrize("late", [None, DeadLetter("too late")], ids=["success", "dead"])
+def test_the_outcome_of_a_call_past_its_time_limit_is_ignored(
+    address: str, topic: str, late: DeadLetter | None
+) -> None:
+    make(address, topic, ["x"], queues=1)
+    group, calls = f"push-{topic}", list[str]()
+    release, returns, go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def listener(body: str) -> None:
+        calls.append(body)
+        if len(calls) > 1:
+            go_on.wait(20)
+            return
+        release.wait(20)
+        returns.set()
+        if late is not None:
+            raise late
+
+    def position() -> int:
+        consumer.commit()
+        return sum(offset or 0 for offset in committed(address, group, topic).values())
+
+    # More threads than calls that a busy machine lets pass the limit.
+    consumer = PushConsumer(
+        name_server=address,
+        group=group,
+        threads=8,
+        order="key",
+        time_limit=0.5,
+        suspend_pause=0.05,
+    )
+    consumer.subscribe(topic, listener)
+    with consumer:
+        await_true(lambda: len(calls) > 1, 10)
+        release.set()
+        assert returns.wait(10)
+        # What the call says would be counted in far less.
+        time.sleep(0.2)
+        assert (consumer.stats().done, consumer.stats().dead, position()) == (0, 0, 0)
+        go_on.set()
+        await_true(lambda: consumer.stats().done == 1, 10)
+        assert (consumer.stats().dead, position()) == (0, 1)
+
+
 @pytest.mark.parametrize("end", [SystemExit(3), KeyboardInterrupt(), RuntimeError("no")])
 def test_whatever_a_listener_raises_ends_nothing(
     address: str, topic: str, end: BaseException
@@ -280,12 +324,19 @@ def test_nonsense_that_a_listener_returns_is_told_and_its_message_comes_again(
     make(address, topic, ["x"])
     calls = []
 
-    def listener(body: str) -> str:
+    def listener(body: str) -> str | None:
         calls.append(body)
-        return "fine"
+        return "fine" if len(calls) == 1 else None
 
-    with caplog.at_level(logging.ERROR, "pyrmq.consumer"):
-        consume(address, f"push-{topic}", topic, listener, lambda: bool(calls))
+    # An order pauses for less than the 10 s of a first retry.
+    consumer = PushConsumer(
+        name_server=address, group=f"push-{topic}", order="key", suspend_pause=0.05
+    )
+    consumer.subscribe(topic, listener)
+    with caplog.at_level(logging.ERROR, "pyrmq.consumer"), consumer:
+        await_true(lambda: consumer.stats().done == 1, 10)
+        assert consumer.stats().later == 1
+    assert calls == ["x", "x"]
     assert "a listener returned 'fine'" in caplog.text
 
 
