@@ -193,8 +193,11 @@ async fn queue_locks_are_given_to_one_client() {
     let won = format!(r#"{{"lockOKMQSet":[{queue}]}}"#);
     assert_eq!(text(&site.ask_ok(lock("one")).await), won);
     assert_eq!(text(&site.ask_ok(lock("two")).await), r#"{"lockOKMQSet":[]}"#);
-    site.ask_ok(Command::request(request::UNLOCK_BATCH_MQ).with_body(body("one")))
-        .await;
+    let unlock = |client: &str| Command::request(request::UNLOCK_BATCH_MQ).with_body(body(client));
+    // Only its owner gives a lock back.
+    site.ask_ok(unlock("two")).await;
+    assert_eq!(text(&site.ask_ok(lock("two")).await), r#"{"lockOKMQSet":[]}"#);
+    site.ask_ok(unlock("one")).await;
     assert_eq!(text(&site.ask_ok(lock("two")).await), won);
     site.stop().await;
 }
