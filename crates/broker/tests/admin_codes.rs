@@ -123,6 +123,36 @@ async fn messages_that_come_back_are_counted_by_topic_and_group() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn system_topics_count_the_messages_that_wait_in_them() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    let sent = site.send_ok("T", b"plain", "").await;
+    let half = properties(&[("TRAN_MSG", "true"), ("PGROUP", "P"), ("UNIQ_KEY", "half")]);
+    site.send_ok("T", b"half", &half).await;
+    site.send_ok("T", b"later", &properties(&[("DELAY", "1")])).await;
+    site.send_ok("T", b"timed", &properties(&[("TIMER_DELAY_SEC", "60")]))
+        .await;
+    let id: pyrmq_remoting::message::id::OffsetId = sent.fields.get("msgId").unwrap().parse().unwrap();
+    let back = Command::request(request::CONSUMER_SEND_MSG_BACK)
+        .with_field("offset", &id.offset.to_string())
+        .with_field("group", "G")
+        .with_field("delayLevel", "1")
+        .with_field("originTopic", "T");
+    site.ask_ok(back).await;
+    for (topic, wanted) in [
+        ("RMQ_SYS_TRANS_HALF_TOPIC", 1),
+        ("SCHEDULE_TOPIC_XXXX", 2),
+        ("rmq_sys_wheel_timer", 1),
+        // As when they are accepted; the half is not its topic's yet.
+        ("T", 3),
+    ] {
+        let data: BrokerStatsData = body(&site.ask_ok(counter("TOPIC_PUT_NUMS", topic)).await);
+        assert_eq!(data.stats_minute.sum, wanted, "{topic}");
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn messages_in_flight_are_those_pulled_and_not_committed() {
     let dir = TempDir::new();
     let site = Site::start(options(&dir));

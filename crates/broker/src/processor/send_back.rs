@@ -24,7 +24,7 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::ConsumerSendMsgBackRequestHeader;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{Record, sys_flag};
-use pyrmq_remoting::names::{dead_letter_topic, group_of_retry, is_retry, retry_topic};
+use pyrmq_remoting::names::{SCHEDULE_TOPIC, dead_letter_topic, group_of_retry, is_retry, retry_topic};
 use pyrmq_remoting::net::Peer;
 use pyrmq_store::NewMessage;
 use std::sync::Arc;
@@ -166,6 +166,9 @@ fn count(
     };
     counter.fetch_add(1, Ordering::Relaxed);
     context.stats.count_put(1, bytes);
+    if !target.is_dead() {
+        context.count_waiting(SCHEDULE_TOPIC, bytes);
+    }
     target.topic.traffic.count_put(1, bytes);
     if let Some(from) = context.topics.get(from) {
         from.traffic

@@ -27,6 +27,8 @@ pub(super) struct SendAnswer {
     pub(super) when_durable: bool,
     /// Whether this is the first phase of a transaction.
     pub(super) half: bool,
+    /// The system topic that has the message until its transaction ends or its time comes.
+    pub(super) waits_in: Option<&'static str>,
     /// The topic that the sender named, or the dead-letter topic of its group.
     pub(super) topic: Arc<Topic>,
     /// When a recallable timer message is due, in ms.
@@ -78,6 +80,9 @@ impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for Pendin
             Ok(stored) => {
                 let (count, bytes) = (u64::from(stored.count), stored.bytes());
                 context.stats.count_put(count, bytes);
+                if let Some(topic) = answer.waits_in {
+                    context.count_waiting(topic, bytes);
+                }
                 if answer.half {
                     context.transactions.began(&context.offsets, &self.key, &stored);
                 } else {
