@@ -55,7 +55,9 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
             when those that were received are acknowledged. If their invisible time ends first, they
             are delivered again (a FIFO group). All members must use the same. Default: ``"none"``.
         start: Where the group begins in a queue that it has never read: ``"first"`` (the oldest
-            message that is stored) or ``"last"`` (the newest). Default: ``"first"``.
+            message that is stored) or ``"last"`` (the newest). A broker takes ``"last"`` for
+            ``"first"`` where the queue has its first message near the end of the log (Apache: in
+            memory; ours: within 4 GiB). Default: ``"first"``.
         max_tries: Deliveries after the first before a message goes to the topic ``%DLQ%<group>``
             instead of being received. Default: the group's setting on the broker, 16 there.
         instance_name: Distinguishes the consumers of one process for brokers. Default: a name is

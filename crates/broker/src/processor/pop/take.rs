@@ -272,6 +272,9 @@ impl Pop {
             context.pops.orders.clear(queue);
             offset = reset;
             context.commit(group, topic, queue_id, offset);
+        } else if context.offsets.get(group, name, queue_id).is_none() {
+            // The newest message of now is where the group begins, whether or not this pop gets as far.
+            context.commit(group, topic, queue_id, offset);
         }
         let is_ordered = header.order == Some(true);
         if is_ordered && context.pops.orders.blocks(queue, header.attempt_id) {
