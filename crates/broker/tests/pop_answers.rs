@@ -4,13 +4,15 @@
 
 mod common;
 
-use common::pops::{pop, popped, short_intervals};
-use common::{Site, TempDir, eventually, options, send};
+use common::pops::{ack, pop, pop_until, popped, short_intervals};
+use common::{Site, TempDir, eventually, options, properties, records, send};
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::Command;
+use pyrmq_remoting::{Command, names};
 
 /// Longer than a test takes.
 const LONG_MS: i64 = 60_000;
+/// Soon over.
+const SHORT_MS: i64 = 600;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_begins_at_the_newest_message_misses_none_that_arrives_later() {
@@ -53,5 +55,55 @@ async fn a_group_that_begins_at_the_newest_message_misses_none_that_arrives_late
     assert_eq!(places, [(other, 59), (other, 60), (other, 61)]);
     let oldest = popped(&site.ask_ok(pop("H", "T", 0, 1, LONG_MS, 0)).await);
     assert_eq!(oldest[0].offset, min(0));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_comes_back_names_its_group() {
+    let dir = TempDir::new();
+    let site = Site::start(short_intervals(options(&dir)));
+    site.create("T", 1).await;
+    // Of another group, as a message that was forwarded has it.
+    site.send_ok("T", b"m", &properties(&[("ORIGIN_GROUP", "H"), ("a", "b")]))
+        .await;
+    for _ in 0..2 {
+        assert_eq!(pop_until(&site, "G", "T", 1, SHORT_MS).await.len(), 1);
+    }
+    let ask = pop("G", "T", -1, 1, LONG_MS, 10_000);
+    let again = site.ask_ok(ask).await;
+    let (_, _, text) = records(&again).remove(0);
+    let pairs: Vec<(&str, &str)> = text
+        .split_terminator('\u{2}')
+        .filter_map(|pair| pair.split_once('\u{1}'))
+        .collect();
+    let groups: Vec<&(&str, &str)> = pairs.iter().filter(|(name, _)| *name == "ORIGIN_GROUP").collect();
+    assert_eq!(groups, [&("ORIGIN_GROUP", "G")], "{text:?}");
+    assert!(pairs.contains(&("a", "b")), "{text:?}");
+    site.ask_ok(ack("G", &popped(&again)[0])).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_comes_back_even_if_its_properties_have_no_room_for_more() {
+    let dir = TempDir::new();
+    let site = Site::start(short_intervals(options(&dir)));
+    site.create("T", 1).await;
+    let mut size = 32_767;
+    // The broker adds some of its own to each message.
+    while site
+        .send("T", b"m", &properties(&[("a", &"x".repeat(size))]))
+        .await
+        .code
+        != response::SUCCESS
+    {
+        size -= 1;
+        assert!(size > 32_000, "none was stored");
+    }
+    assert_eq!(pop_until(&site, "G", "T", 1, SHORT_MS).await.len(), 1);
+    let retry = names::pop_retry_topic("T", "G");
+    eventually("it is in the retry topic", async || {
+        site.broker.context().store.max_offset(&retry, 0) == 1
+    })
+    .await;
     site.stop().await;
 }

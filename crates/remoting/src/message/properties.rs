@@ -42,6 +42,7 @@ pub mod names {
         MAX_OFFSET = "MAX_OFFSET",
         BUYER_ID = "BUYER_ID",
         ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID",
+        ORIGIN_GROUP = "ORIGIN_GROUP",
         TRANSFER_FLAG = "TRANSFER_FLAG",
         CORRECTION_FLAG = "CORRECTION_FLAG",
         MQ2_FLAG = "MQ2_FLAG",

@@ -16,6 +16,7 @@ use crate::message::properties;
 use crate::pop::message_at;
 use crate::pop::pop_check_point::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, LOG_END, revive_topic};
 use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
+use pyrmq_remoting::message::properties::MAX_BYTES;
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::names::{self, REVIVE_GROUP};
 use pyrmq_remoting::{WireError, clock};
@@ -379,8 +380,9 @@ fn put_retry(
     let old = record.properties.as_str()?;
     let is_first =
         record.reconsume_times == 0 || properties::find(old, properties::names::FIRST_POP_TIME).is_none();
-    let mut text = properties::copy(old, 48, |name| {
-        name == properties::names::POP_CK || (is_first && name == properties::names::FIRST_POP_TIME)
+    let mut text = properties::copy(old, 96, |name| {
+        matches!(name, properties::names::POP_CK | properties::names::ORIGIN_GROUP)
+            || (is_first && name == properties::names::FIRST_POP_TIME)
     });
     if is_first {
         properties::append(
@@ -388,6 +390,11 @@ fn put_retry(
             properties::names::FIRST_POP_TIME,
             &point.pop_time.to_string(),
         );
+    }
+    // By it brokers from 5.5 on know whose held pops the message wakes.
+    properties::append(&mut text, properties::names::ORIGIN_GROUP, group);
+    if text.len() > MAX_BYTES {
+        old.clone_into(&mut text);
     }
     let host = context.store_host();
     let counted = i32::from(!point.suspend);
