@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::pops::{ack, pop, pop_until, popped, short_intervals};
-use common::{Site, TempDir, eventually, options, properties, records, send};
+use common::pops::{ack, bodies, fill, pop, pop_until, popped, short_intervals, site, with};
+use common::{LIMIT, Site, TempDir, eventually, number, options, properties, records, send};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::{Command, names};
 
@@ -55,6 +55,96 @@ async fn a_group_that_begins_at_the_newest_message_misses_none_that_arrives_late
     assert_eq!(places, [(other, 59), (other, 60), (other, 61)]);
     let oldest = popped(&site.ask_ok(pop("H", "T", 0, 1, LONG_MS, 0)).await);
     assert_eq!(oldest[0].offset, min(0));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retries_come_before_the_topic_or_behind_it_as_often_as_configured() {
+    for (percent, first) in [(0, "m01"), (100, "m00")] {
+        let dir = TempDir::new();
+        let mut settings = short_intervals(options(&dir));
+        settings.pop_from_retry_probability = percent;
+        let site = Site::start(settings);
+        site.create("T", 1).await;
+        fill(&site, 1, 0..1).await;
+        assert_eq!(pop_until(&site, "G", "T", 1, SHORT_MS).await.len(), 1);
+        let retry = names::pop_retry_topic("T", "G");
+        eventually("it waits in the retry topic", async || {
+            site.broker.context().store.max_offset(&retry, 0) == 1
+        })
+        .await;
+        fill(&site, 1, 1..2).await;
+        let found = popped(&site.ask_ok(pop("G", "T", -1, 1, LONG_MS, 0)).await);
+        assert_eq!(bodies(&found), [first], "{percent} percent");
+        site.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_in_a_retry_topic_of_version_1_comes_after_version_2_was_switched_on() {
+    for is_read in [true, false] {
+        let dir = TempDir::new();
+        let before = site(&dir, 1, 2).await;
+        assert_eq!(pop_until(&before, "G", "T", 2, SHORT_MS).await.len(), 2);
+        let retry = names::pop_retry_topic("T", "G");
+        eventually("they wait in the retry topic", async || {
+            before.broker.context().store.max_offset(&retry, 0) == 2
+        })
+        .await;
+        before.stop().await;
+        let mut settings = short_intervals(options(&dir));
+        settings.enable_retry_topic_v2 = true;
+        settings.retrieve_message_from_pop_retry_topic_v1 = is_read;
+        let site = Site::start(settings);
+        let answer = site.ask(pop("G", "T", -1, 32, LONG_MS, 500)).await;
+        let expected: &[&str] = if is_read { &["m00", "m01"] } else { &[] };
+        assert_eq!(bodies(&popped(&answer)), expected, "read: {is_read}");
+        site.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pop_beyond_the_limits_of_those_that_wait_is_answered_at_once() {
+    let dir = TempDir::new();
+    let mut settings = short_intervals(options(&dir));
+    settings.pop_polling_size = 1;
+    settings.max_pop_polling_size = 2;
+    let site = Site::start(settings);
+    site.create("T", 2).await;
+    let wait = |group: &str, queue| pop(group, "T", queue, 32, LONG_MS, 30_000);
+    let waiting = async |queue: &str| {
+        let fields = [("consumerGroup", "G"), ("topic", "T"), ("queueId", queue)];
+        let info = site.ask_ok(with(request::POLLING_INFO, &fields)).await;
+        number(&info, "pollingNum")
+    };
+    let held = site.asking(wait("G", -1));
+    eventually("the first waits", async || waiting("-1").await == 1).await;
+    let full = site.ask(wait("G", -1)).await;
+    assert_eq!(full.code, response::POLLING_FULL, "popPollingSize");
+    let notice = [
+        ("consumerGroup", "G"),
+        ("topic", "T"),
+        ("queueId", "-1"),
+        ("pollTime", "30000"),
+        ("bornTime", "0"),
+    ];
+    let notice = site.ask_ok(with(request::NOTIFICATION, &notice)).await;
+    let field = |name| notice.fields.get(name);
+    assert_eq!(
+        (field("hasMsg"), field("pollingFull")),
+        (Some("false"), Some("true"))
+    );
+    // A queue has a line of its own.
+    let of_queue = site.asking(wait("G", 0));
+    eventually("the second waits", async || waiting("0").await == 1).await;
+    let full = site.ask(wait("H", -1)).await;
+    assert_eq!(full.code, response::POLLING_FULL, "maxPopPollingSize");
+    // Those that waited still get what arrives.
+    for (held, number, body) in [(held, 1, "m01"), (of_queue, 0, "m00")] {
+        fill(&site, 2, number..number + 1).await;
+        let answer = tokio::time::timeout(LIMIT, held).await.unwrap().unwrap().unwrap();
+        assert_eq!(bodies(&popped(&answer)), [body]);
+    }
     site.stop().await;
 }
 
