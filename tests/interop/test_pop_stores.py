@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pyrmq import Admin, PoppedMessage, Producer, SimpleConsumer
+from pyrmq import Admin, PoppedMessage, Producer, Receipt, SimpleConsumer
+from pyrmq.admin import ConsumeMode
 from tests.interop import artifacts
 from tests.interop.ask import await_registered
 from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.rocketmq import JavaBroker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 TOPIC, GROUP = "moved", "movers"
+ORDERED = "moved-in-order"
 INVISIBLE_S = 20.0
+HIDDEN_S = 45.0
+"""Longer than a broker takes to stop and the next one to start, twice."""
 SENT = [f"{number:02}" for number in range(12)]
 
 
@@ -72,3 +78,102 @@ def test_what_is_acknowledged_stays_gone_and_the_rest_comes_back(
             early = [came[one.body.decode()] for one in popped[5:]]
             assert min(early) > hidden_until - 1.0, "hidden messages came too early"
             assert not consumer.receive(wait=3.0)
+
+
+@contextmanager
+def serving(kind: str, names: OurNameServer, store: Path) -> Iterator[str]:
+    """Run a broker on a store; the value is the name server's address."""
+    with broker_of(kind, names.address, store) as broker:
+        await_registered(names.address, broker.address)
+        yield names.address
+
+
+def send(address: str, topic: str, bodies: Iterable[str]) -> None:
+    with Producer(name_server=address) as producer:
+        for body in bodies:
+            producer.send(topic, body)
+
+
+def plain_and_ordered(address: str, stack: ExitStack) -> tuple[SimpleConsumer, SimpleConsumer]:
+    """Make a consumer of each group, subscribed."""
+    plain = SimpleConsumer(name_server=address, group=GROUP)
+    ordered = SimpleConsumer(name_server=address, group=f"{GROUP}-in-order", order="queue")
+    for consumer, topic in ((plain, TOPIC), (ordered, ORDERED)):
+        stack.enter_context(consumer).subscribe(topic)
+    return plain, ordered
+
+
+def take(
+    consumer: SimpleConsumer, count: int, invisible: float = HIDDEN_S
+) -> dict[str, PoppedMessage]:
+    """Receive exactly these many messages."""
+    found: dict[str, PoppedMessage] = {}
+    deadline = time.monotonic() + 30
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{sorted(found)} of {count}"
+        for one in consumer.receive(count - len(found), invisible=invisible, wait=5.0):
+            found[one.body.decode()] = one
+    return found
+
+
+def receipt(message: PoppedMessage) -> Receipt:
+    """Return what another process would have of it."""
+    return Receipt(message.receipt.topic, message.receipt.handle)
+
+
+def due(message: PoppedMessage) -> float:
+    """When it comes again, by the brokers' clock, in seconds."""
+    _, popped_ms, invisible_ms = map(int, message.receipt.handle.split()[:3])
+    return (popped_ms + invisible_ms) / 1000
+
+
+@pytest.mark.interop_all
+@pytest.mark.timeout(300)
+def test_what_is_in_flight_goes_from_the_real_broker_to_ours_and_back(tmp_path: Path) -> None:
+    """Of a plain and of an ordered group, with modes, changed times and a second delivery."""
+    artifacts.require_java()
+    store = tmp_path / "store"
+    with OurNameServer() as names:
+        with serving("java", names, store) as address, ExitStack() as stack:
+            admin = stack.enter_context(Admin(name_server=address))
+            for topic in (TOPIC, ORDERED):
+                admin.create_topic(topic, queues=1)
+            plain, ordered = plain_and_ordered(address, stack)
+            admin.set_consume_mode(GROUP, TOPIC, "pop", share=2)
+            send(address, TOPIC, ["p0"])
+            take(plain, 1, invisible=1.0)
+            hidden = take(plain, 1)
+            assert hidden["p0"].reconsume_times == 1
+            send(address, TOPIC, [f"p{number}" for number in range(1, 7)])
+            send(address, ORDERED, [f"o{number}" for number in range(6)])
+            hidden |= take(plain, 4) | take(ordered, 3)
+            plain.ack(hidden["p1"])
+            plain.change_invisible(hidden["p2"], HIDDEN_S + 5)
+            ordered.ack(hidden["o0"])
+        with serving("ours", names, store) as address, ExitStack() as stack:
+            admin = stack.enter_context(Admin(name_server=address))
+            assert admin.consume_modes(GROUP, TOPIC) == {"broker-a": ConsumeMode("pop", 2)}
+            admin.set_consume_mode(GROUP, TOPIC, "pop", share=3)
+            plain, ordered = plain_and_ordered(address, stack)
+            assert not ordered.receive(wait=0.5), "the queue is closed"
+            ordered.ack(receipt(hidden["o1"]))
+            plain.ack(receipt(hidden["p3"]))
+            hidden |= take(plain, 2)
+            plain.ack(hidden["p5"])
+        came: dict[str, tuple[float, int]] = {}
+        with serving("java", names, store) as address, ExitStack() as stack:
+            admin = stack.enter_context(Admin(name_server=address))
+            assert admin.consume_modes(GROUP, TOPIC) == {"broker-a": ConsumeMode("pop", 3)}
+            consumers = plain_and_ordered(address, stack)
+            deadline = time.monotonic() + 120
+            while len(came) < 8 and time.monotonic() < deadline:
+                for consumer in consumers:
+                    for one in consumer.receive(invisible=60.0, wait=1.0):
+                        came[one.body.decode()] = (time.time(), one.reconsume_times)
+                        consumer.ack(one)
+            assert not [one for consumer in consumers for one in consumer.receive(wait=3.0)]
+    tries = {body: tries for body, (_, tries) in came.items()}
+    assert tries == {"o2": 1, "o3": 0, "o4": 0, "o5": 0, "p0": 2, "p2": 1, "p4": 1, "p6": 1}
+    assert [body for body in came if body.startswith("o")] == ["o2", "o3", "o4", "o5"]
+    early = {body: due(hidden[body]) - at for body, (at, _) in came.items() if body in hidden}
+    assert max(early.values()) < 1.0, f"seconds too early: {early}"
