@@ -26,6 +26,7 @@ PAIRS = (("ours", "JSON"),)
 def test_a_push_consumer_pops_what_a_group_was_told_to_pop(
     driver: Driver, cluster: Cluster, topic: str, *, orderly: bool
 ) -> None:
+    """An orderly listener of the Java client pulls all the same."""
     group = f"{topic}-popped"
     where = f"-b {cluster.broker} -n {cluster.namesrv}"
     driver.mqadmin(f"updateSubGroup {where} -g {group} -o {str(orderly).lower()}")
@@ -46,3 +47,4 @@ def test_a_push_consumer_pops_what_a_group_was_told_to_pop(
             progress = driver.mqadmin(f"consumerProgress -n {cluster.namesrv} -g {group}")
     assert len(seen) == 24
     assert sum(bool(row["accepted"]) for row in seen) == 12
+    assert {"POP_CK" in row["properties"] for row in seen} == {not orderly}

@@ -337,6 +337,15 @@ def test_asyncio_receives_and_a_cancelled_call_loses_nothing(brokers: Brokers) -
                     seen += [one.body.decode() for one in found]
             with pytest.raises(ReceiptError, match="already"):
                 await consumer.ack(found[0])
+            await asyncio.to_thread(brokers.send, topic, ["back"])
+            async with asyncio.timeout(30):
+                (held,) = await consumer.receive(1, wait=5.0)
+                await consumer.change_invisible(held, 90.0)
+                assert held.receipt.time_left > 80
+                await consumer.change_invisible(held, 0)
+                (again,) = await consumer.receive(1, wait=20.0)
+                assert (again.body, again.reconsume_times) == (b"back", 1)
+                await consumer.ack(again)
             return sorted(seen)
 
     assert asyncio.run(main()) == ["0", "1", "2", "3"]
