@@ -28,6 +28,7 @@ PAIRS = (
 """Kind of cluster and header form of the Java side.
 
 A module may define its own ``PAIRS``, and ``RARE_PAIRS`` only for the run with several versions.
+With ``FROM_5 = True`` it leaves out the versions that have no POP.
 """
 
 
@@ -75,7 +76,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test for every version, header form and kind of cluster that it names."""
     if "version" in metafunc.fixturenames:
-        metafunc.parametrize("version", versions_of(metafunc.config), scope="session")
+        versions = versions_of(metafunc.config)
+        if getattr(metafunc.module, "FROM_5", False):
+            versions = [version for version in versions if not version.startswith("4")]
+        metafunc.parametrize("version", versions, scope="session")
     if {"kind", "serialize"} <= set(metafunc.fixturenames):
         pairs = getattr(metafunc.module, "PAIRS", PAIRS)
         rare = getattr(metafunc.module, "RARE_PAIRS", ())

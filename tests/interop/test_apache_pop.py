@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.interop.driver import Driver, Row
 
 PAIRS = (("ours", "JSON"),)
+FROM_5 = True
 
 INVISIBLE_MS = 2000
 BACK_S = 5.0

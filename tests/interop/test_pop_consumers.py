@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.interop.driver import Driver
 
 PAIRS = (("ours", "JSON"),)
+FROM_5 = True
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.interop.cluster import Cluster
 
 PAIRS = (("java", "JSON"),)
+FROM_5 = True
 
 
 @pytest.mark.timeout(180)
