@@ -1,13 +1,14 @@
-//! A write to the log hangs: one thread of the runtime waits for it, all others go on.
+//! A write or an fsync of the log hangs: one thread of the runtime waits for it, all others go on.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
-use common::pops::pop;
+use common::pops::{pop, with};
 use common::transactions::{COMMIT, end};
-use common::{LIMIT, Site, TempDir, client, eventually, options, properties, pull, records, send};
+use common::{LIMIT, Site, TempDir, client, eventually, number, options, properties, pull, records, send};
 use pyrmq_broker::{Broker, Options, metrics};
 use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::message::DURABILITY;
 use pyrmq_remoting::net::{Client, NetError};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_testkit::FaultyDisk;
@@ -85,6 +86,13 @@ async fn timers_go_on(site: &Site, client: &Client) {
     assert_eq!(ask(site, client, held).await.code, response::PULL_NOT_FOUND);
 }
 
+/// The number of pops of a group that wait for queue 0.
+async fn waiting_pops(site: &Site, client: &Client, group: &str, topic: &str) -> i64 {
+    let fields = [("consumerGroup", group), ("topic", topic), ("queueId", "0")];
+    let info = ask(site, client, with(request::POLLING_INFO, &fields)).await;
+    number(&info, "pollingNum")
+}
+
 /// The answer to a send that is refused while a write hangs.
 fn refused(answer: &Command) {
     assert_eq!(answer.code, response::SYSTEM_BUSY, "{:?}", answer.remark);
@@ -142,6 +150,74 @@ fn with_async_flush_four_senders_hold_up_no_one_else() {
 #[test]
 fn with_sync_flush_four_senders_hold_up_no_one_else() {
     senders_hold_up_no_one_else("SYNC_FLUSH");
+}
+
+/// Fsyncs hang as long as this value lives.
+struct FsyncHang<'d>(&'d FaultyDisk);
+
+impl<'d> FsyncHang<'d> {
+    fn begin(disk: &'d FaultyDisk) -> Self {
+        disk.hang(true);
+        Self(disk)
+    }
+}
+
+impl Drop for FsyncHang<'_> {
+    fn drop(&mut self) {
+        self.0.hang(false);
+    }
+}
+
+/// One connection's task stores the message and fsyncs: requests that wait for the message have become due on its
+/// thread.
+#[test]
+fn requests_that_waited_are_answered_while_the_fsync_of_their_message_hangs() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    with_two_threads(options_with(&dir, "ASYNC_FLUSH"), &disk, async |site| {
+        let ([sender, puller, popper], other) = ([(); 3].map(|()| client()), client());
+        site.create("empty", 1).await;
+        site.send_ok("T", b"good", "").await;
+        let first = ask(&site, &popper, pop("P", "T", 0, 1, 60_000, 0)).await;
+        assert_eq!(first.code, response::SUCCESS);
+        let local = || send("T", 0, b"good", "").with_field(DURABILITY, "local");
+        let waiting_pulls = || site.broker.health().waiting_pulls;
+        for end in 1..=3 {
+            let pulled = asking(&site, &puller, pull("G", "T", end, "*", Some(LIMIT)));
+            eventually("the pull waits", async || waiting_pulls() == 1).await;
+            let hang = FsyncHang::begin(&disk);
+            let slow = asking(&site, &sender, local());
+            let pulled = pulled.await.unwrap().expect("a pull that waited");
+            assert_eq!(records(&pulled)[0].1, b"good");
+            if end == 1 {
+                timers_go_on(&site, &other).await;
+            }
+            drop(hang);
+            assert_eq!(slow.await.unwrap().unwrap().code, response::SUCCESS);
+        }
+        // The group P has three to take.
+        for _ in 0..3 {
+            let taken = ask(&site, &popper, pop("P", "T", 0, 1, 60_000, 0)).await;
+            assert_eq!(taken.code, response::SUCCESS);
+        }
+        for _ in 0..3 {
+            let popped = asking(&site, &popper, pop("P", "T", 0, 1, 60_000, 10_000));
+            eventually("the pop waits", async || {
+                waiting_pops(&site, &other, "P", "T").await == 1
+            })
+            .await;
+            let hang = FsyncHang::begin(&disk);
+            let slow = asking(&site, &sender, local());
+            let popped = popped.await.unwrap().expect("a pop that waited");
+            assert_eq!(popped.code, response::SUCCESS, "{:?}", popped.remark);
+            drop(hang);
+            assert_eq!(slow.await.unwrap().unwrap().code, response::SUCCESS);
+        }
+        for client in [&sender, &puller, &popper, &other] {
+            client.close().await;
+        }
+        site.stop().await;
+    });
 }
 
 /// Writes hang for as long as a usual fsync takes, again and again, and once for longer. Many large messages wait, and

@@ -4,6 +4,7 @@
 //! progress are answered), waiting pulls, delayed messages, files, store. After a stop everything acknowledged is on
 //! disk.
 
+mod due;
 mod health;
 mod tasks;
 mod threads;
@@ -13,14 +14,14 @@ pub use health::{Descriptors, Health, Unfinished};
 use crate::blocking;
 use crate::context::BrokerContext;
 use crate::error::BrokerError;
-use crate::long_polling::{Held, LongPolling};
+use crate::long_polling::LongPolling;
 use crate::options::Options;
 use crate::pop::hold::HeldPops;
 use crate::ports;
-use crate::processor::pull::Pull;
 use crate::processor::{self, AutoCreateQueue};
 use crate::registration::{self, LostConnection};
 use crate::retention;
+use due::{Due, answer_due};
 use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::names::{PERM_READ, PERM_WRITE, REVIVE_TOPIC, TIMER_TOPIC};
 use pyrmq_remoting::net::{
@@ -35,11 +36,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tasks::{
-    answer_pulls, check_transactions, close_store, persist_and_close, scan_clients, sweep_waiting,
-    write_files, write_orders,
+    check_transactions, close_store, persist_and_close, scan_clients, sweep_waiting, write_files,
+    write_orders,
 };
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 /// How long connections may take to end after they were cut.
@@ -122,9 +122,8 @@ impl Broker {
             .and_then(|()| context.persist_moved_back())
             .inspect_err(|_| close_store(&context))?;
         let tasks = Tracker::new(handle.clone());
-        let pull = Arc::new(Pull::new(context.clone()));
-        let listener =
-            hook_up((&context, &pull), &tasks, rows, security).inspect_err(|_| close_store(&context))?;
+        let due = Due::new(&context, ready, ready_pops);
+        let listener = hook_up(&due, &tasks, rows, security).inspect_err(|_| close_store(&context))?;
         let (main, fast, admin, client) = listener;
         context.set_name_servers(&client, &name_servers);
         let (listening, fast_address) = (main.local_addr(), fast.as_ref().map(Server::local_addr));
@@ -145,8 +144,8 @@ impl Broker {
             stopped: AtomicBool::new(false),
             context,
         });
-        broker.run(std::iter::once(main).chain(fast).chain(admin), (pull, ready));
-        broker.run_pops(ready_pops);
+        broker.run(std::iter::once(main).chain(fast).chain(admin), &due);
+        broker.run_pops(due);
         tracing::info!(
             broker = broker.context.options.broker_name,
             address = broker.address(),
@@ -299,7 +298,7 @@ impl Broker {
         self.serving.stop_now();
     }
 
-    fn run(&self, ports: impl Iterator<Item = Server>, (pull, ready): (Arc<Pull>, UnboundedReceiver<Held>)) {
+    fn run(&self, ports: impl Iterator<Item = Server>, due: &Arc<Due>) {
         for server in ports {
             let shutdown = self.serving.clone();
             self.servers.spawn(async move {
@@ -309,9 +308,10 @@ impl Broker {
             });
         }
         self.tasks
-            .spawn(answer_pulls(pull, ready, self.background.clone()));
+            .spawn(due.clone().answer_pulls(self.background.clone()));
+        let tasks = self.tasks.clone();
         self.tasks
-            .spawn(sweep_waiting(self.context.clone(), self.background.clone()));
+            .spawn(sweep_waiting(due.clone(), tasks, self.background.clone()));
         self.tasks
             .spawn(scan_clients(self.context.clone(), self.background.clone()));
         self.tasks
@@ -350,11 +350,12 @@ impl Drop for Broker {
 
 /// Connects store, tables, ports and client.
 fn hook_up(
-    (context, pull): (&Arc<BrokerContext>, &Arc<Pull>),
+    due: &Arc<Due>,
     tasks: &Tracker,
     (python, python_codes): (Option<&Arc<Requests>>, &[i32]),
     security: &Security,
 ) -> Result<(Server, Option<Server>, Option<Server>, Client), BrokerError> {
+    let (context, pull) = (&due.context, &due.pull);
     let waiting = Arc::downgrade(context);
     context.store.on_arrival(Arc::new(move |arrival| {
         if let Some(context) = waiting.upgrade() {
@@ -367,12 +368,12 @@ fn hook_up(
             context.long_polling.arrived(arrival);
         }
     }));
-    // A runtime worker that waits for the disk polls no socket, and a sleeping worker does not notice. An empty task
-    // wakes one, which polls before it sleeps again.
-    let waker = tasks.clone();
+    // A runtime worker that waits for the disk polls no socket, and a sleeping worker does not notice. A new task wakes
+    // one, which polls before it sleeps again. The task answers what the worker that waits has left.
+    let (waker, left) = (tasks.clone(), Arc::downgrade(due));
     context
         .store
-        .on_slow_flush(Arc::new(move || waker.spawn(std::future::ready(()))));
+        .on_slow_flush(Arc::new(move || waker.spawn(answer_due(left.clone()))));
     context.store.on_long_wait(Arc::new(blocking::wait_long));
     context.secured_by(security);
     let auto_create = AutoCreateQueue::new(context, tasks);

@@ -1,18 +1,15 @@
 //! The background tasks of a broker. Each runs until the broker shuts down.
 
+use super::due::{Due, answer_due};
 use crate::context::{BlockingError, BrokerContext, on_blocking_thread};
 use crate::error::BrokerError;
-use crate::long_polling::{EndOf, Held};
-use crate::pop::hold::HeldPop;
+use crate::long_polling::EndOf;
 use crate::processor;
-use crate::processor::pop::Pop;
-use crate::processor::pull::Pull;
 use crate::stats::windows::Schedule;
 use pyrmq_remoting::clock;
-use pyrmq_remoting::net::Shutdown;
+use pyrmq_remoting::net::{Shutdown, Tracker};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::UnboundedReceiver;
 
 /// How often waiting pulls are checked for lost connections and passed deadlines.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -22,34 +19,6 @@ const CHECK_SWEEPS: u32 = 5;
 
 /// How often silent clients are removed (Apache: every 10 s).
 const CLIENT_SCAN: Duration = Duration::from_secs(10);
-
-/// Answers pulls that waited.
-pub(super) async fn answer_pulls(pull: Arc<Pull>, ready: UnboundedReceiver<Held>, shutdown: Shutdown) {
-    resume_each(ready, shutdown, move |held| pull.resume(held)).await;
-}
-
-/// Answers pops that waited.
-pub(super) async fn answer_pops(
-    context: Arc<BrokerContext>,
-    ready: UnboundedReceiver<HeldPop>,
-    shutdown: Shutdown,
-) {
-    let pop = Pop::new(context);
-    resume_each(ready, shutdown, move |held| pop.resume(held)).await;
-}
-
-async fn resume_each<T>(mut ready: UnboundedReceiver<T>, shutdown: Shutdown, resume: impl Fn(T)) {
-    loop {
-        tokio::select! {
-            biased;
-            () = shutdown.stopped() => return,
-            held = ready.recv() => match held {
-                Some(held) => resume(held),
-                None => return,
-            },
-        }
-    }
-}
 
 /// Wakes pops when they are due.
 pub(super) async fn wake_pops(context: Arc<BrokerContext>, shutdown: Shutdown) {
@@ -66,7 +35,10 @@ pub(super) async fn wake_pops(context: Arc<BrokerContext>, shutdown: Shutdown) {
     }
 }
 
-pub(super) async fn sweep_waiting(context: Arc<BrokerContext>, shutdown: Shutdown) {
+/// Wakes requests whose deadline has passed or whose messages were not announced, drops those of lost connections, and
+/// samples counters. A task of its own answers requests that are due, since that may wait for the disk.
+pub(super) async fn sweep_waiting(due: Arc<Due>, tasks: Tracker, shutdown: Shutdown) {
+    let context = &due.context;
     let mut sweeps = 0_u32;
     let mut had_failed = false;
     let mut schedule = Schedule::default();
@@ -81,6 +53,7 @@ pub(super) async fn sweep_waiting(context: Arc<BrokerContext>, shutdown: Shutdow
         let check: Option<&EndOf<'_>> = sweeps.is_multiple_of(CHECK_SWEEPS).then_some(&end_of);
         context.long_polling.sweep(clock::now_ms(), check);
         context.pops.held.drop_closed();
+        tasks.spawn(answer_due(Arc::downgrade(&due)));
         let now_ms = clock::now_ms();
         context.stats.sample(now_ms);
         context.sample_traffic(now_ms, &schedule.due(now_ms));

@@ -1,18 +1,17 @@
 //! The threads of a broker, and the task that answers pops that waited.
 
 use super::Broker;
-use super::tasks::{answer_pops, wake_pops};
+use super::due::Due;
+use super::tasks::wake_pops;
 use crate::context::BrokerContext;
-use crate::pop::hold::HeldPop;
 use crate::processor;
 use pyrmq_remoting::sync::lock;
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 impl Broker {
-    pub(super) fn run_pops(&self, ready: UnboundedReceiver<HeldPop>) {
-        self.tasks
-            .spawn(answer_pops(self.context.clone(), ready, self.background.clone()));
+    pub(super) fn run_pops(&self, due: Arc<Due>) {
+        self.tasks.spawn(due.answer_pops(self.background.clone()));
         self.tasks
             .spawn(wake_pops(self.context.clone(), self.background.clone()));
         let context = self.context.clone();
