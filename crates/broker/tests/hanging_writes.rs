@@ -13,7 +13,7 @@ use pyrmq_remoting::net::{Client, NetError};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_testkit::FaultyDisk;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot::{Receiver, channel};
 
 /// Writes to the log hang as long as this value lives.
@@ -296,6 +296,64 @@ fn pops_of_the_queue_whose_check_point_is_being_written_hold_up_no_one_else() {
         drop(hang);
         assert_eq!(first.await.unwrap().unwrap().code, response::SUCCESS);
         for client in poppers.iter().chain([&other]) {
+            client.close().await;
+        }
+        site.stop().await;
+    });
+}
+
+/// Pops of a group wait for a queue that another pop of the group has, and one of another group waits behind them.
+#[test]
+fn pops_that_waited_are_not_held_up_by_the_queue_of_another_pop_that_hangs() {
+    const WAIT_MS: i64 = 1500;
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    with_two_threads(options_with(&dir, "ASYNC_FLUSH"), &disk, async |site| {
+        let ([first, waiting], other) = ([client(), client()], client());
+        for topic in ["T", "empty"] {
+            site.create(topic, 1).await;
+        }
+        let tag_b = properties(&[("TAGS", "B")]);
+        site.send_ok("T", b"m0", &tag_b).await;
+        let ordered = |wait_ms| pop("P", "T", 0, 1, 500, wait_ms).with_field("order", "true");
+        assert_eq!(ask(&site, &first, ordered(0)).await.code, response::SUCCESS);
+        // Its queue opens half a second later.
+        let opening = asking(&site, &waiting, ordered(10_000));
+        let of_tag_a = || {
+            let any = pop("P", "T", 0, 1, 60_000, WAIT_MS);
+            any.with_field("exp", "A").with_field("expType", "TAG")
+        };
+        let due = [(); 5].map(|()| asking(&site, &waiting, of_tag_a()));
+        let behind = asking(&site, &waiting, pop("Q", "empty", 0, 1, 60_000, WAIT_MS));
+        let begun = Instant::now();
+        eventually("six pops of P wait", async || {
+            waiting_pops(&site, &other, "P", "T").await == 6
+        })
+        .await;
+        for body in [b"m1", b"m2"] {
+            site.send_ok("T", body, &tag_b).await;
+        }
+        let hang = Hang::begin(&disk);
+        let hanging = asking(&site, &first, pop("P", "T", 0, 1, 60_000, 0));
+        let busy = || site.broker.health().store.busy;
+        eventually("its check point is being written", async || {
+            busy().held_now_ms > 0
+        })
+        .await;
+        assert_eq!(behind.await.unwrap().unwrap().code, response::POLLING_TIMEOUT);
+        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        for answer in due {
+            let answer = answer.await.unwrap().unwrap();
+            assert_eq!(answer.code, response::POLLING_TIMEOUT, "{:?}", answer.remark);
+        }
+        assert!(busy().held_now_ms > 0, "the write still hangs");
+        drop(hang);
+        assert_eq!(hanging.await.unwrap().unwrap().code, response::SUCCESS);
+        // The pop whose queue has opened was held on.
+        let opened = opening.await.unwrap().unwrap();
+        assert_eq!(opened.code, response::SUCCESS, "{:?}", opened.remark);
+        assert_eq!(records(&opened)[0].1, b"m2");
+        for client in [&first, &waiting, &other] {
             client.close().await;
         }
         site.stop().await;

@@ -28,7 +28,7 @@ use pyrmq_remoting::sync::{LockWaiters, lock, try_lock};
 use pyrmq_store::{GetMessage, Store, StoreError, TagFilter};
 use request_mode::RequestModes;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -56,20 +56,52 @@ pub struct Pops {
     /// Counts pops, which begin at one queue after the other.
     turns: AtomicU32,
     hash: NameState,
-    // Each guards the offsets of the groups on the queues that fall to it: one pop at a time reads a queue for a group.
-    locks: Vec<(Mutex<()>, LockWaiters)>,
+    locks: Vec<QueueLock>,
+}
+
+/// The lock of the queues that fall to it: one pop at a time reads a queue for a group.
+#[derive(Debug, Default)]
+struct QueueLock {
+    // Guards the offsets of the groups on the queues.
+    mutex: Mutex<()>,
+    waiters: LockWaiters,
+    /// A request waited for the pop that has the lock for as long as it may. Cleared when that pop releases it.
+    is_stuck: AtomicBool,
 }
 
 /// A queue that no other pop of the group takes messages of meanwhile.
 pub(crate) struct LockedQueue<'p> {
     held: Option<MutexGuard<'p, ()>>,
-    waiters: &'p LockWaiters,
+    lock: &'p QueueLock,
 }
 
 impl Drop for LockedQueue<'_> {
     fn drop(&mut self) {
         drop(self.held.take());
-        self.waiters.notify();
+        if self.lock.is_stuck.load(Ordering::Relaxed) {
+            self.lock.is_stuck.store(false, Ordering::Relaxed);
+        }
+        self.lock.waiters.notify();
+    }
+}
+
+impl QueueLock {
+    fn taken<'p>(&'p self, guard: MutexGuard<'p, ()>) -> LockedQueue<'p> {
+        LockedQueue {
+            held: Some(guard),
+            lock: self,
+        }
+    }
+
+    /// Waits for up to [`SHORT_WAIT`], but not behind a pop that others have waited for in vain.
+    fn take_if_short(&self) -> Option<LockedQueue<'_>> {
+        let since = Instant::now();
+        let waits = || since.elapsed() < SHORT_WAIT && !self.is_stuck.load(Ordering::Relaxed);
+        let guard = self.waiters.wait(&self.mutex, waits);
+        if guard.is_none() {
+            self.is_stuck.store(true, Ordering::Relaxed);
+        }
+        guard.map(|guard| self.taken(guard))
     }
 }
 
@@ -109,9 +141,8 @@ impl Pops {
 
     /// Keeps others from taking messages of a queue for a group.
     pub(crate) fn lock(&self, topic: &str, group: &str, queue_id: i32) -> Option<LockedQueue<'_>> {
-        let (mutex, waiters) = self.lock_of(topic, group, queue_id)?;
-        let held = Some(lock(mutex));
-        Some(LockedQueue { held, waiters })
+        let of_queue = self.lock_of(topic, group, queue_id)?;
+        Some(of_queue.taken(lock(&of_queue.mutex)))
     }
 
     /// Like [`Pops::lock`], on a thread of the runtime: refused if another pop has the queue for too long.
@@ -121,9 +152,10 @@ impl Pops {
         group: &str,
         queue_id: i32,
     ) -> Result<Option<LockedQueue<'_>>, Refusal> {
-        let Some((mutex, waiters)) = self.lock_of(topic, group, queue_id) else {
+        let Some(of_queue) = self.lock_of(topic, group, queue_id) else {
             return Ok(None);
         };
+        let QueueLock { mutex, waiters, .. } = of_queue;
         let mut held = try_lock(mutex);
         if held.is_none() {
             let since = Instant::now();
@@ -134,14 +166,20 @@ impl Pops {
                 });
             }
         }
-        if held.is_none() {
+        let Some(held) = held else {
             let text = format!("another request of {group} has had queue {queue_id} of {topic} for too long");
             return Err(Refusal::new(response::SYSTEM_BUSY, text));
-        }
-        Ok(Some(LockedQueue { held, waiters }))
+        };
+        Ok(Some(of_queue.taken(held)))
     }
 
-    fn lock_of(&self, topic: &str, group: &str, queue_id: i32) -> Option<&(Mutex<()>, LockWaiters)> {
+    /// Like [`Pops::lock_soon`], for a request that was held, behind which those of other groups wait. `None`: another
+    /// pop has the queue for longer than a pop takes without waiting for the disk.
+    pub(crate) fn lock_if_short(&self, topic: &str, group: &str, queue_id: i32) -> Option<LockedQueue<'_>> {
+        self.lock_of(topic, group, queue_id)?.take_if_short()
+    }
+
+    fn lock_of(&self, topic: &str, group: &str, queue_id: i32) -> Option<&QueueLock> {
         let hash = self.hash.hash_one((topic, group, queue_id));
         let at = usize::try_from(hash % LOCKS as u64).unwrap_or(0);
         self.locks.get(at)
@@ -179,4 +217,27 @@ pub(crate) fn message_at<T>(
     let record = record::records(&got.body).next().and_then(Result::ok);
     let record = record.filter(|record| record.queue_offset == offset);
     Ok(record.as_ref().map(read))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_were_held_wait_once_behind_a_pop_that_has_its_queue_for_long() {
+        let of_queue = QueueLock::default();
+        let long = of_queue.take_if_short().unwrap();
+        std::thread::scope(|scope| {
+            let others = scope.spawn(|| {
+                let begun = Instant::now();
+                let taken = (0..1000).filter(|_| of_queue.take_if_short().is_some()).count();
+                (taken, begun.elapsed())
+            });
+            let (taken, took) = others.join().unwrap();
+            assert_eq!(taken, 0);
+            assert!(took < SHORT_WAIT * 100, "{took:?}");
+        });
+        drop(long);
+        assert!(!of_queue.is_stuck.load(Ordering::Relaxed));
+    }
 }

@@ -17,8 +17,10 @@ pub(super) struct PopResult {
     pub(super) start_offsets: String,
     pub(super) offsets: String,
     pub(super) order_counts: String,
-    /// When a closed queue of an ordered group opens, the first of them.
+    /// When a closed queue of an ordered group opens, or one that another pop has is tried again; the first of them.
     pub(super) opens_at: Option<i64>,
+    /// Another pop has had a queue for too long.
+    pub(super) is_incomplete: bool,
 }
 
 impl PopResult {

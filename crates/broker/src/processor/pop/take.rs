@@ -34,6 +34,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// How long a pop that was held waits until it tries a queue again that another pop has had for too long, in ms.
+const TRY_AGAIN_MS: i64 = 100;
+
 /// Answers pops and notifications.
 #[derive(Debug)]
 pub(crate) struct Pop {
@@ -46,6 +49,8 @@ struct Admitted {
     filter: MessageFilter,
     revive_queue: i32,
     pop_time: i64,
+    /// The pop was held, and others wait behind it now.
+    was_held: bool,
 }
 
 impl Processor for Pop {
@@ -89,7 +94,7 @@ impl Pop {
 
     fn pop(&self, request: &Command, deadline_ms: Option<i64>) -> Result<Outcome, Refusal> {
         let header = PopMessageRequestHeader::decode(&request.fields)?;
-        let admitted = self.admit(&header)?;
+        let admitted = self.admit(&header, deadline_ms.is_some())?;
         let result = self.take(&header, &admitted)?;
         let (topic, group) = (header.topic, header.consumer_group);
         if result.count > 0 {
@@ -119,12 +124,13 @@ impl Pop {
             filter: admitted.filter.clone(),
             deadline_ms,
             wake_ms: result.opens_at.unwrap_or(deadline_ms).min(deadline_ms),
+            is_complete: !result.is_incomplete,
             full: respond(response::POLLING_FULL, &header, &admitted, result),
         })))
     }
 
     /// The checks in Apache's order.
-    fn admit(&self, header: &PopMessageRequestHeader<'_>) -> Result<Admitted, Refusal> {
+    fn admit(&self, header: &PopMessageRequestHeader<'_>, was_held: bool) -> Result<Admitted, Refusal> {
         let context = &self.context;
         if !(1..=MAX_MESSAGES).contains(&header.max_msg_nums) {
             let text = format!(
@@ -158,6 +164,7 @@ impl Pop {
             filter: filter(context, header.topic, header.exp, header.exp_type)?,
             revive_queue,
             pop_time: clock::now_ms(),
+            was_held,
         })
     }
 
@@ -266,7 +273,17 @@ impl Pop {
         let context = &self.context;
         let (name, group) = (topic.topic_name.as_str(), header.consumer_group);
         let queue = (name, group, queue_id);
-        let _lock = context.pops.lock_soon(name, group, queue_id)?;
+        let _lock = if admitted.was_held {
+            let Some(lock) = context.pops.lock_if_short(name, group, queue_id) else {
+                let again_at = clock::now_ms() + TRY_AGAIN_MS;
+                result.opens_at = Some(result.opens_at.map_or(again_at, |at| at.min(again_at)));
+                result.is_incomplete = true;
+                return Ok(());
+            };
+            Some(lock)
+        } else {
+            context.pops.lock_soon(name, group, queue_id)?
+        };
         let mut offset = pop_offset(context, name, group, queue_id, header.init_mode);
         if let Some(reset) = context.offsets.take_reset(group, name, queue_id) {
             context.pops.orders.clear(queue);

@@ -53,6 +53,8 @@ pub(super) struct Wait {
     pub(super) filter: MessageFilter,
     pub(super) deadline_ms: i64,
     pub(super) wake_ms: i64,
+    /// Whether all queues were looked at. Those that were not may have messages.
+    pub(super) is_complete: bool,
     /// The answer when too many wait.
     pub(super) full: Command,
 }
@@ -82,7 +84,8 @@ impl Pop {
             return;
         }
         // Messages may have arrived between the look and the wait.
-        if let Some(known) = self.context.topics.get(&topic)
+        if wait.is_complete
+            && let Some(known) = self.context.topics.get(&topic)
             && self.has_messages(
                 &known,
                 &group,
@@ -131,6 +134,7 @@ impl Pop {
             filter,
             deadline_ms,
             wake_ms: deadline_ms,
+            is_complete: true,
             full: answer(false, true),
         })))
     }
