@@ -7,13 +7,18 @@ mod net_support;
 
 use net_support::*;
 use pyrmq_remoting::Command;
-use pyrmq_remoting::net::{CloseReason, NetError, ProcessorTable, Retry, Server, ServerOptions};
+use pyrmq_remoting::net::{
+    CloseReason, NetError, Peer, Processor, ProcessorTable, Reply, Requests, Retry, Security, Server,
+    ServerOptions,
+};
 use pyrmq_testkit::{RawPeer, eventually, frame, in_time};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+/// Pauses its connection.
+const PAUSE: i32 = 9010;
 const V5_3_1: i32 = 475;
 const V5_3_2: i32 = 477;
 
@@ -158,6 +163,39 @@ async fn what_a_peer_sent_to_a_paused_connection_before_it_closed_it_is_served_i
     let held = server.seen.take_held();
     let opaques: Vec<i32> = held.iter().map(|(request, _)| request.opaque).collect();
     assert_eq!(opaques, [0, 1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_read_before_the_peer_of_a_paused_connection_resets_it_is_served() {
+    let (seen, requests) = (Arc::new(Seen::default()), Arc::new(Requests::new(2)));
+    let mut table = table(&seen, &requests);
+    let pauses = Arc::new(Mutex::new(Vec::new()));
+    let paused = pauses.clone();
+    let pause: Arc<dyn Processor> = Arc::new(move |_: Command, peer: &Peer, reply: Reply| {
+        paused.lock().unwrap().push(peer.pause());
+        reply.silence();
+    });
+    table.native(&[PAUSE], &pause);
+    let server = Running::start_with(options(), &Security::default(), table, seen, requests);
+    let mut peer = RawPeer::connect(server.address).await.unwrap();
+    let bytes = [
+        frame::request(ECHO, 1, 0, 407, b""),
+        frame::request(PAUSE, 2, 2, 407, b""),
+        frame::request(HOLD, 3, 2, 407, b""),
+        frame::request(HOLD, 4, 2, 407, b""),
+    ];
+    peer.send(&bytes.concat()).await.unwrap();
+    // The system resets a connection that is closed with an unread answer.
+    in_time(peer.stream().readable()).await.unwrap();
+    let here = server.seen.peer(0);
+    drop(peer);
+    assert!(eventually(|| here.is_closed()).await);
+    assert_eq!((server.seen.held(), server.seen.closed()), (0, 0));
+    pauses.lock().unwrap().clear();
+    assert!(eventually(|| server.seen.closed() == 1).await);
+    let held = server.seen.take_held();
+    let opaques: Vec<i32> = held.iter().map(|(request, _)| request.opaque).collect();
+    assert_eq!(opaques, [3, 4]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

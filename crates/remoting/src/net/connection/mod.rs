@@ -478,15 +478,16 @@ impl Connection {
 
     /// Notices that the peer of a paused connection has closed it. Returns when to check again; an error if the
     /// connection ends. If requests are unread, they are served once the connection is read on; until then it counts as
-    /// closed.
+    /// closed. A reset takes unread requests from the socket, but not those that were read from it.
     fn check_peer_end(&mut self, cx: &mut Context<'_>) -> Result<Option<Instant>, CloseReason> {
         if !self.link.is_paused() || self.link.is_closed_by_peer() {
             return Ok(None);
         }
-        match self.stream.peer_end(cx)? {
-            PeerEnd::Open => return Ok(Some(self.now + PEER_END_CHECK)),
-            PeerEnd::Closed if !self.unread => return Err(CloseReason::ByPeer),
-            PeerEnd::Closed | PeerEnd::ClosedBehindBytes => self.link.mark_closed_by_peer(),
+        match self.stream.peer_end(cx) {
+            Ok(PeerEnd::Open) => return Ok(Some(self.now + PEER_END_CHECK)),
+            Ok(PeerEnd::Closed) if !self.unread => return Err(CloseReason::ByPeer),
+            Err(error) if !self.unread => return Err(error.into()),
+            Ok(PeerEnd::Closed | PeerEnd::ClosedBehindBytes) | Err(_) => self.link.mark_closed_by_peer(),
         }
         Ok(None)
     }

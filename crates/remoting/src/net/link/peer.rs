@@ -132,7 +132,8 @@ impl Peer {
 
     /// Reads no more requests of this connection while what is returned lives; its peer is slowed down once the
     /// buffers between the two are full. A request that is being dispatched may still come. If the peer closes the
-    /// connection meanwhile, it ends once all requests that the peer sent before were read, at once if there are none.
+    /// connection meanwhile, it ends once all requests that the peer sent before were read, at once if there are none;
+    /// after a reset those are lost that had not left the socket.
     pub fn pause(&self) -> Pause {
         self.inner.outbox.pause();
         Pause(self.clone())
