@@ -233,7 +233,7 @@ pub enum StoreError {
         waited_ms: u64,
         /// Number of waiters.
         waiting: usize,
-        /// The option that sets the limit, with its value.
+        /// The option that sets the limit, with its value, or a limit that none sets.
         limit: String,
     },
     /// An fsync did not finish in time. The message is stored nevertheless.

@@ -195,6 +195,60 @@ fn a_put_that_waits_is_refused_once_the_write_before_it_takes_too_long() {
 }
 
 #[test]
+fn a_put_that_is_not_allowed_to_wait_is_refused_with_that_reason() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let mut options = small(dir.path());
+    (options.busy_ms, options.send_wait_ms) = (600_000, 600_000);
+    let store = open(&disk, options);
+    store.on_long_wait(Arc::new(|_| {}));
+    put(&store).unwrap();
+    disk.hang_writes(true);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| put(&store));
+        eventually(|| store.health().busy.held_now_ms > 0);
+        let refused = put_before_release(&store, &disk);
+        disk.hang_writes(false);
+        writer.join().unwrap().unwrap();
+        let text = refused.as_ref().unwrap_err().to_string();
+        assert_eq!(busy_reason(&refused).0, BusyReason::QueueFull);
+        assert!(
+            text.ends_with("(no more threads may wait for a write that hangs)"),
+            "{text}"
+        );
+    });
+    assert_eq!(store.health().busy.overload, 1);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_put_whose_wait_ends_right_before_the_write_does_is_refused_because_of_the_write() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let mut options = small(dir.path());
+    (options.busy_ms, options.send_wait_ms) = (150, 600_000);
+    let store = open(&disk, options);
+    let (waiting, released) = (Arc::downgrade(&store), disk.clone());
+    store.on_long_wait(Arc::new(move |wait| {
+        wait();
+        released.hang_writes(false);
+        eventually(|| waiting.upgrade().unwrap().health().busy.held_now_ms == 0);
+    }));
+    put(&store).unwrap();
+    disk.hang_writes(true);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| put(&store));
+        eventually(|| store.health().busy.held_now_ms > 0);
+        let (which, held_ms, _) = busy_reason(&put_before_release(&store, &disk));
+        assert_eq!(which, BusyReason::PageCacheBusy);
+        assert!(held_ms > 150, "{held_ms}");
+        writer.join().unwrap().unwrap();
+    });
+    assert_eq!(store.health().busy.held, 1);
+    store.close().unwrap();
+}
+
+#[test]
 fn a_batch_that_would_fsync_leaves_that_to_the_flush_thread_while_a_write_hangs() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();

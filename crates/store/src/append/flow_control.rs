@@ -8,10 +8,11 @@ use crate::error::{BusyReason, StoreError};
 use crate::group_commit::GroupCommit;
 use crate::live::Live;
 use crate::options::FlushDiskType;
-use crate::state::append_hold::AppendHold;
+use crate::state::append_hold::{AppendHold, TooManyWait};
 use crate::state::append_state::AppendState;
 use crate::stats::Busy;
 use crate::sync::{MutexGuard, try_lock};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -132,21 +133,42 @@ impl FlowControl {
         let since = Instant::now();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let waited_ms = || millis(since.elapsed());
-        let waits = || waited_ms() <= self.live.send_wait_ms() && self.held_ms() <= self.live.busy_ms();
-        let mut guard = self.hold.wait_if_short(append, waits);
-        if guard.is_none() && waits() {
-            guard = self.hold.wait_long(append, waits);
+        // The write may end between the look that ends this wait and the answer.
+        let longest_ms = Cell::new(0);
+        let waits = || {
+            let held_ms = self.held_ms();
+            longest_ms.set(longest_ms.get().max(held_ms));
+            waited_ms() <= self.live.send_wait_ms() && held_ms <= self.live.busy_ms()
+        };
+        let mut taken = Ok(self.hold.wait_if_short(append, waits));
+        if matches!(taken, Ok(None)) && waits() {
+            taken = self.hold.wait_long(append, waits);
         }
         let waiting = self.waiting.fetch_sub(1, Ordering::Relaxed);
         let (waited_ms, held_ms) = (waited_ms(), self.held_ms());
         let is_late = waited_ms > self.live.send_wait_ms();
-        match guard {
-            Some(guard) if !is_late => Ok(guard),
-            None if held_ms > self.live.busy_ms() => {
-                Err(self.busy(BusyReason::PageCacheBusy, held_ms, waiting))
+        match taken {
+            Ok(Some(guard)) if !is_late => Ok(guard),
+            Err(TooManyWait) => {
+                let limit = "no more threads may wait for a write that hangs".to_owned();
+                Err(self.overloaded(waited_ms, limit))
             }
-            _ if is_late => Err(self.busy(BusyReason::QueueTimeout, waited_ms, waiting)),
-            _ => Err(self.busy(BusyReason::QueueFull, waited_ms, waiting)),
+            Ok(None) if !is_late || held_ms > self.live.busy_ms() => {
+                let longest_ms = longest_ms.get().max(held_ms);
+                Err(self.busy(BusyReason::PageCacheBusy, longest_ms, waiting))
+            }
+            Ok(_) => Err(self.busy(BusyReason::QueueTimeout, waited_ms, waiting)),
+        }
+    }
+
+    /// Counts a put that is refused for another reason than a limit that an option sets, and returns its error.
+    pub(crate) fn overloaded(&self, waited_ms: u64, limit: String) -> StoreError {
+        self.count(BusyReason::QueueFull, waited_ms);
+        StoreError::Busy {
+            busy_reason: BusyReason::QueueFull,
+            waited_ms,
+            waiting: self.waiting.load(Ordering::Relaxed),
+            limit,
         }
     }
 

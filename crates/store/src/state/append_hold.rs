@@ -35,6 +35,9 @@ impl Drop for LockHeld<'_> {
     }
 }
 
+/// So many threads wait for the append lock that no other may.
+pub(crate) struct TooManyWait;
+
 /// Wakes a thread that waits for the append lock when it is dropped, which is after the lock was released.
 pub(crate) struct WakesNext<'h>(&'h AppendHold);
 
@@ -92,15 +95,15 @@ impl AppendHold {
     }
 
     /// Waits for the lock while `waits` holds. Other work of this thread goes on elsewhere. `None`: it was not taken in
-    /// time, or too many threads wait like this.
+    /// time. An error: too many threads wait like this.
     pub(crate) fn wait_long<'a>(
         &self,
         append: &'a Mutex<AppendState>,
         waits: impl Fn() -> bool,
-    ) -> Option<MutexGuard<'a, AppendState>> {
-        let mut guard = None;
-        self.run_long(&mut || guard = self.waiters.wait(append, &waits));
-        guard
+    ) -> Result<Option<MutexGuard<'a, AppendState>>, TooManyWait> {
+        let mut waited = Err(TooManyWait);
+        self.run_long(&mut || waited = Ok(self.waiters.wait(append, &waits)));
+        waited
     }
 
     /// Takes the lock, however long that takes. Other work of this thread goes on elsewhere.
