@@ -11,7 +11,7 @@ use common::{eventually, message, small};
 use pyrmq_store::{BusyReason, Durability, FlushDiskType, MaintenanceTask, Options, Store, StoreError};
 use pyrmq_testkit::{FaultyDisk, TempDir};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -246,6 +246,31 @@ fn a_put_whose_wait_ends_right_before_the_write_does_is_refused_because_of_the_w
     });
     assert_eq!(store.health().busy.held, 1);
     store.close().unwrap();
+}
+
+/// The index may be on a disk that hangs.
+#[test]
+fn a_put_that_helps_to_index_many_keys_lets_other_work_of_its_thread_go_on() {
+    const WAITING_KEYS: usize = 1 << 20;
+    const KEYS: usize = 16_000;
+    let dir = TempDir::new().unwrap();
+    let mut options = small(dir.path());
+    (options.segment_bytes, options.index_entries) = (16 << 20, 2 << 20);
+    let store = Store::open_without_threads(options, Arc::new(FaultyDisk::default())).unwrap();
+    let long_waits = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&long_waits);
+    store.on_long_wait(Arc::new(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    }));
+    let keys = format!("KEYS\u{1}{}\u{2}", vec!["k"; KEYS].join(" "));
+    let mut puts = 0;
+    while puts * KEYS < WAITING_KEYS {
+        store.put(&message("T", 0, b"x", &keys)).unwrap();
+        puts += 1;
+    }
+    assert_eq!(long_waits.load(Ordering::Relaxed), 1);
+    store.put(&message("T", 0, b"x", &keys)).unwrap();
+    assert_eq!(long_waits.load(Ordering::Relaxed), 2);
 }
 
 #[test]

@@ -169,7 +169,7 @@ impl Appender {
         if written.keys_waiting >= INDEX_BLOCK_AT {
             self.shared
                 .state
-                .handle_failure("cannot fill the key index", self.indexing.round());
+                .handle_failure("cannot fill the key index", self.indexing.round_of_put());
         } else if written.keys_waiting >= INDEX_HELP_AT {
             self.shared
                 .state

@@ -76,6 +76,14 @@ impl Indexing {
         self.index_with(index, lock(&self.spare))
     }
 
+    /// Like [`Indexing::round`], on the thread of a put, whose other work goes on elsewhere: another thread may be
+    /// moving keys, and the disk may hang. If too many puts wait already, the keys go on waiting.
+    pub(crate) fn round_of_put(&self) -> Result<(), StoreError> {
+        let mut done = Ok(());
+        self.shared.listeners.run_long(&mut || done = self.round());
+        done
+    }
+
     /// Whether the index has the keys of all messages, but for those that wait. While the last ones are read from the
     /// log, which may fail, this waits for the outcome.
     pub(crate) fn is_whole(&self) -> bool {
@@ -103,13 +111,19 @@ impl Indexing {
         Ok(())
     }
 
-    /// Helps to move waiting keys, unless another thread is doing it, which may be waiting for an fsync of a whole
-    /// index file.
+    /// Helps to move waiting keys, on the thread of a put, whose other work goes on elsewhere. Not while another thread
+    /// moves keys, which may be waiting for an fsync of a whole index file.
     pub(crate) fn help(&self) -> Result<(), StoreError> {
-        match (&self.index, try_lock(&self.spare)) {
-            (Some(index), Some(spare)) => self.index_with(index, spare),
-            _ => Ok(()),
-        }
+        let (Some(index), Some(spare)) = (&self.index, try_lock(&self.spare)) else {
+            return Ok(());
+        };
+        let (mut spare, mut done) = (Some(spare), Ok(()));
+        self.shared.listeners.run_long(&mut || {
+            if let Some(spare) = spare.take() {
+                done = self.index_with(index, spare);
+            }
+        });
+        done
     }
 
     fn index_with(&self, index: &KeyIndex, mut spare: MutexGuard<'_, PendingKeys>) -> Result<(), StoreError> {

@@ -102,7 +102,8 @@ impl AppendHold {
         waits: impl Fn() -> bool,
     ) -> Result<Option<MutexGuard<'a, AppendState>>, TooManyWait> {
         let mut waited = Err(TooManyWait);
-        self.run_long(&mut || waited = Ok(self.waiters.wait(append, &waits)));
+        self.listeners
+            .run_long(&mut || waited = Ok(self.waiters.wait(append, &waits)));
         waited
     }
 
@@ -110,15 +111,8 @@ impl AppendHold {
     pub(crate) fn take<'a>(&self, append: &'a Mutex<AppendState>) -> MutexGuard<'a, AppendState> {
         let mut guard = self.wait_if_short(append, || true);
         if guard.is_none() {
-            self.run_long(&mut || guard = Some(lock(append)));
+            self.listeners.run_long(&mut || guard = Some(lock(append)));
         }
         guard.unwrap_or_else(|| lock(append))
-    }
-
-    fn run_long(&self, wait: &mut dyn FnMut()) {
-        match self.listeners.long_wait() {
-            Some(callback) => callback(wait),
-            None => wait(),
-        }
     }
 }

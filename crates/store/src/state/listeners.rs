@@ -41,7 +41,12 @@ impl Listeners {
         self.slow_flush.get()
     }
 
-    pub(crate) fn long_wait(&self) -> Option<&Arc<OnLongWait>> {
-        self.long_wait.get()
+    /// Runs a wait that may be long. Other work of this thread goes on elsewhere; if too many threads wait like this,
+    /// the wait is not run.
+    pub(crate) fn run_long(&self, wait: &mut dyn FnMut()) {
+        match self.long_wait.get() {
+            Some(callback) => callback(wait),
+            None => wait(),
+        }
     }
 }
