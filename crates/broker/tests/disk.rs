@@ -609,3 +609,40 @@ fn changes_that_wait_for_the_disk_leave_threads_to_searches() {
         site.stop().await;
     });
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_that_search_the_log_on_a_slow_disk_do_not_hold_up_others() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    disk.make_blind();
+    let site = start(&dir, &disk, "ASYNC_FLUSH");
+    let sent = site.send_ok("T", b"x", "").await;
+    let id = sent.fields.get("msgId").unwrap();
+    let (reads, _, _) = disk.counts();
+    disk.hang_reads(true);
+    let released = disk.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(20));
+        released.hang_reads(false);
+    });
+    let clients: Vec<_> = (0..4).map(|_| client()).collect();
+    let resuming = clients.iter().map(|client| {
+        let resume = Command::request(request::RESUME_CHECK_HALF_MESSAGE).with_field("msgId", id);
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let limit = Duration::from_secs(30);
+        client.request_with(&site.address, resume, limit, |answer| drop(sender.send(answer)));
+        receiver
+    });
+    let resuming: Vec<_> = resuming.collect();
+    eventually("they wait for the disk", async || disk.counts().0 >= reads + 4).await;
+    let created = site.create("U", 1).await;
+    disk.hang_reads(false);
+    assert_eq!(created.code, response::SUCCESS, "{:?}", created.remark);
+    for answer in resuming {
+        assert_eq!(answer.await.unwrap().unwrap().code, response::QUERY_NOT_FOUND);
+    }
+    for client in clients {
+        client.close().await;
+    }
+    site.stop().await;
+}

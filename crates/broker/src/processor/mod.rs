@@ -106,10 +106,11 @@ impl fmt::Debug for Handler {
 /// How long a response waits for the name servers to learn of a change.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Maximum number of threads that changes of one port use: most wait for each other, and for the disk.
+/// Maximum number of threads that the changes of one port use, apart from long ones, which have as many: most wait for
+/// each other, and for the disk.
 const CHANGES: usize = 4;
 
-/// What the changes of a port share.
+/// What the changes of a port share, long ones apart from others.
 #[derive(Clone)]
 pub(crate) struct Changes {
     context: Arc<BrokerContext>,

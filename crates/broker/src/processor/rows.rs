@@ -185,6 +185,11 @@ const CHANGES: &[(i32, Function, &str)] = &[
         offset::copy,
         "one topic, or all that the group has offsets on",
     ),
+];
+
+/// Changes that may wait for minutes: for a pop that hangs, or for a search of the whole log. They have threads of
+/// their own.
+const LONG_CHANGES: &[(i32, Function, &str)] = &[
     (
         request::INVOKE_BROKER_TO_RESET_OFFSET,
         offset::reset,
@@ -318,6 +323,7 @@ fn row(code: i32) -> RowInfo {
     let functions = PLAIN
         .iter()
         .chain(CHANGES)
+        .chain(LONG_CHANGES)
         .chain(SEARCHES)
         .chain(ANNOUNCED)
         .chain(PEEKS)
@@ -375,9 +381,12 @@ pub(crate) fn table(
     for (code, function, _) in PLAIN {
         native(&[*code], Handler::row(context, *function));
     }
-    let changes = Changes::new(context, tasks);
+    let (changes, long_changes) = (Changes::new(context, tasks), Changes::new(context, tasks));
     for (code, function, _) in CHANGES {
         native(&[*code], Change::row(&changes, *function));
+    }
+    for (code, function, _) in LONG_CHANGES {
+        native(&[*code], Change::row(&long_changes, *function));
     }
     let searches = Searches::new(context, tasks);
     for (code, function, _) in SEARCHES {
