@@ -5,30 +5,37 @@ mod common;
 
 use common::pops::{pop, with};
 use common::transactions::{COMMIT, end};
-use common::{LIMIT, Site, TempDir, client, eventually, number, options, properties, pull, records, send};
+use common::{
+    LIMIT, Site, TempDir, client, eventually, number, options, properties, pull, records, send, send_batch,
+};
 use pyrmq_broker::{Broker, Options, metrics};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::DURABILITY;
 use pyrmq_remoting::net::{Client, NetError};
 use pyrmq_remoting::{Command, clock};
+use pyrmq_store::MaintenanceTask;
 use pyrmq_testkit::FaultyDisk;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot::{Receiver, channel};
 
-/// Writes to the log hang as long as this value lives.
-struct Hang<'d>(&'d FaultyDisk);
+/// Writes to some files, those of the log or others, hang as long as this value lives.
+struct Hang<'d>(&'d FaultyDisk, &'static str);
 
 impl<'d> Hang<'d> {
     fn begin(disk: &'d FaultyDisk) -> Self {
-        disk.hang_writes(true);
-        Self(disk)
+        Self::of(disk, "/commitlog/")
+    }
+
+    fn of(disk: &'d FaultyDisk, path_part: &'static str) -> Self {
+        disk.hang_writes_to(path_part, true);
+        Self(disk, path_part)
     }
 }
 
 impl Drop for Hang<'_> {
     fn drop(&mut self) {
-        self.0.hang_writes(false);
+        self.0.hang_writes_to(self.1, false);
     }
 }
 
@@ -214,6 +221,39 @@ fn requests_that_waited_are_answered_while_the_fsync_of_their_message_hangs() {
             assert_eq!(slow.await.unwrap().unwrap().code, response::SUCCESS);
         }
         for client in [&sender, &puller, &popper, &other] {
+            client.close().await;
+        }
+        site.stop().await;
+    });
+}
+
+#[test]
+fn readers_of_a_queue_whose_file_hangs_wait_for_nothing() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    with_two_threads(options_with(&dir, "ASYNC_FLUSH"), &disk, async |site| {
+        let (readers, other) = ([(); 3].map(|()| client()), client());
+        for _ in 0..4 {
+            site.ask_ok(send_batch("T", 500)).await;
+        }
+        // Then the first units are only in the file.
+        let store = site.broker.context().store.clone();
+        store.run(MaintenanceTask::WriteQueues).unwrap();
+        let hang = Hang::of(&disk, "/consumequeue/T/");
+        site.send_ok("T", b"next", "").await;
+        eventually("the queue is being written", async || disk.waiting_writes() > 0).await;
+        let pulls = [0, 1].map(|at| asking(&site, &readers[at], pull("G", "T", 0, "*", None)));
+        let popped = asking(&site, &readers[2], pop("P", "T", 0, 1, 60_000, 0));
+        let beat = ask(&site, &other, heartbeat("c")).await;
+        assert_eq!(beat.code, response::SUCCESS);
+        for pulled in pulls {
+            assert_eq!(records(&pulled.await.unwrap().unwrap())[0].1, b"old");
+        }
+        let popped = popped.await.unwrap().unwrap();
+        assert_eq!(popped.code, response::SUCCESS, "{:?}", popped.remark);
+        assert!(disk.waiting_writes() > 0, "the write still hangs");
+        drop(hang);
+        for client in readers.iter().chain([&other]) {
             client.close().await;
         }
         site.stop().await;

@@ -18,9 +18,10 @@ mod sync {
     }
 }
 
+use loom::sync::atomic::AtomicUsize;
 use loom::thread;
 use std::sync::Arc;
-use sync::{Mutex, lock};
+use sync::{Mutex, Ordering, lock};
 use wait_list::{InList, WaitList};
 
 /// A consume queue with the locks of the store's: units in memory, and a file.
@@ -28,14 +29,13 @@ struct Queue {
     in_unwritten: InList,
     in_unsynced: InList,
     pushed: Mutex<usize>,
-    file: Mutex<QueueFile>,
-}
-
-#[derive(Default)]
-struct QueueFile {
-    written: usize,
-    is_dirty: bool,
-    durable: usize,
+    /// Held while the file is written.
+    writing: Mutex<()>,
+    is_dirty: Mutex<bool>,
+    /// Number of units in the file, and how many of them are durable. The system reads and writes these without a lock
+    /// of ours.
+    written: AtomicUsize,
+    durable: AtomicUsize,
 }
 
 struct Queues {
@@ -48,18 +48,19 @@ struct Queues {
 
 impl Queue {
     fn write_out(&self) {
-        let mut file = lock(&self.file);
+        let _writing = lock(&self.writing);
         let pushed = *lock(&self.pushed);
-        if pushed > file.written {
-            file.written = pushed;
-            file.is_dirty = true;
+        if pushed > self.written.load(Ordering::SeqCst) {
+            self.written.store(pushed, Ordering::SeqCst);
+            *lock(&self.is_dirty) = true;
         }
     }
 
     fn sync(&self) {
-        let mut file = lock(&self.file);
-        if std::mem::take(&mut file.is_dirty) {
-            file.durable = file.written;
+        let is_dirty = std::mem::take(&mut *lock(&self.is_dirty));
+        if is_dirty {
+            let written = self.written.load(Ordering::SeqCst);
+            self.durable.store(written, Ordering::SeqCst);
         }
     }
 }
@@ -71,7 +72,10 @@ impl Queues {
                 in_unwritten: InList::default(),
                 in_unsynced: InList::default(),
                 pushed: Mutex::new(0),
-                file: Mutex::new(QueueFile::default()),
+                writing: Mutex::new(()),
+                is_dirty: Mutex::new(false),
+                written: AtomicUsize::new(0),
+                durable: AtomicUsize::new(0),
             }),
             unwritten: WaitList::default(),
             unsynced: WaitList::default(),
@@ -112,14 +116,18 @@ impl Queues {
             queue.in_unsynced.leave();
             queue.sync();
         }
-        assert!(lock(&self.queue.file).durable >= before, "a unit is not durable");
+        let durable = self.queue.durable.load(Ordering::SeqCst);
+        assert!(durable >= before, "a unit is not durable");
     }
 
     /// After all threads: one more round leaves nothing behind.
     fn check_end(&self, puts: usize) {
         self.sync_round(puts);
-        let file = lock(&self.queue.file);
-        assert_eq!((file.written, file.durable), (puts, puts));
+        let load = |units: &AtomicUsize| units.load(Ordering::SeqCst);
+        assert_eq!(
+            (load(&self.queue.written), load(&self.queue.durable)),
+            (puts, puts)
+        );
         assert!(self.unwritten.waiting().is_empty());
         assert!(self.unsynced.waiting().is_empty());
     }

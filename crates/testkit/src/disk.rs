@@ -6,7 +6,7 @@ use crate::lock::lock;
 use pyrmq_store::fs::{DirectoryEntry, File, Fs, LockGuard, RealFs, Space, System};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// An operation that can fail.
@@ -69,17 +69,25 @@ struct Plan {
     reads_hang: Mutex<bool>,
     /// Whether the disk cannot tell what is in memory.
     blind: AtomicBool,
-    /// Writes to the commit log wait while this is true.
-    writes_hang: Mutex<bool>,
+    /// Writes to files whose path contains one of these wait.
+    writes_hang: Mutex<Vec<String>>,
+    /// Number of writes that wait.
+    writes_waiting: AtomicUsize,
     writes_released: Condvar,
     released: Condvar,
     reads_released: Condvar,
 }
 
 impl Plan {
-    fn wait_to_write(&self) {
-        let hangs = lock(&self.writes_hang);
-        drop(self.writes_released.wait_while(hangs, |hangs| *hangs));
+    fn wait_to_write(&self, path: &Path) {
+        let text = path.to_string_lossy();
+        let is_hanging = |parts: &mut Vec<String>| parts.iter().any(|part| text.contains(part));
+        let mut hangs = lock(&self.writes_hang);
+        if is_hanging(&mut hangs) {
+            self.writes_waiting.fetch_add(1, Ordering::Relaxed);
+            drop(self.writes_released.wait_while(hangs, is_hanging));
+            self.writes_waiting.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     fn rules(&self) -> MutexGuard<'_, Vec<Rule>> {
@@ -198,8 +206,22 @@ impl FaultyDisk {
 
     /// Makes every write to the commit log wait until this is called again with `false`.
     pub fn hang_writes(&self, hangs: bool) {
-        *lock(&self.plan.writes_hang) = hangs;
+        self.hang_writes_to("/commitlog/", hangs);
+    }
+
+    /// Makes every write to a file whose path contains `path_part` wait until this is called again with `false`.
+    pub fn hang_writes_to(&self, path_part: &str, hangs: bool) {
+        let mut parts = lock(&self.plan.writes_hang);
+        parts.retain(|part| part != path_part);
+        if hangs {
+            parts.push(path_part.to_owned());
+        }
         self.plan.writes_released.notify_all();
+    }
+
+    /// Returns how many writes wait now.
+    pub fn waiting_writes(&self) -> usize {
+        self.plan.writes_waiting.load(Ordering::Relaxed)
     }
 
     /// Removes all faults.
@@ -266,9 +288,7 @@ impl File for FaultyFile {
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.path.to_string_lossy().contains("/commitlog/") {
-            self.plan.wait_to_write();
-        }
+        self.plan.wait_to_write(&self.path);
         match self.plan.fault(Operation::Write, &self.path) {
             None => self.inner.write_all_at(bytes, offset),
             Some(Fault::Error(kind)) => Err(injected(kind)),

@@ -1,8 +1,10 @@
 //! Whether a read may wait for the disk.
 
 use crate::fs::File;
+use crate::sync::{MutexGuard, lock, try_lock};
 use std::cell::Cell;
 use std::io;
+use std::sync::Mutex;
 
 /// Whether a reader may wait for the disk, and whether it would have had to.
 #[derive(Debug)]
@@ -39,6 +41,11 @@ impl ReadMode {
         self.waits
     }
 
+    /// Takes a lock whose holders may wait for the disk; `None` if it is taken and the reader may not wait.
+    pub(crate) fn take<'m, T>(&self, mutex: &'m Mutex<T>) -> Option<MutexGuard<'m, T>> {
+        try_lock(mutex).or_else(|| self.may_wait().then(|| lock(mutex)))
+    }
+
     /// Reads up to `buffer.len()` bytes; `None` if they are not in memory and the reader may not wait.
     pub(crate) fn read_at(
         &self,
@@ -54,5 +61,20 @@ impl ReadMode {
             self.missed.set(true);
         }
         Ok(got)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_taken_is_a_miss_for_a_reader_that_may_not_wait() {
+        let (mutex, mode) = (Mutex::new(7), ReadMode::cached());
+        assert_eq!(mode.take(&mutex).map(|guard| *guard), Some(7));
+        assert!(!mode.has_missed());
+        let held = lock(&mutex);
+        assert!(mode.take(&mutex).is_none() && mode.has_missed());
+        drop(held);
     }
 }

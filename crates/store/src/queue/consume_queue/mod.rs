@@ -7,11 +7,13 @@
 //! index    min ........ memory.first ...... memory.written ...... end
 //!          on disk only | on disk and in memory | in memory only
 //! ```
-//! Lock order: `files` before `memory`. Writing to a file never holds `memory`, so that a put never waits for a disk.
+//! Lock order: `writing`, `files`, `memory`. What writes to a file or creates one holds `writing` alone meanwhile, so
+//! that a disk that hangs there holds up neither puts nor reads.
 
 mod search;
 mod start;
 mod units;
+mod write;
 
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, to_i64, to_usize};
@@ -19,7 +21,7 @@ use crate::fs::Fs;
 use crate::fs::read_mode::ReadMode;
 use crate::queue::consume_queue::units::Units;
 use crate::queue::files::handles::Handles;
-use crate::queue::files::{QueueFiles, read_units};
+use crate::queue::files::{self, QueueFiles, read_units};
 use crate::queue::manifest::QueueRange;
 use crate::queue::wait_list::InList;
 use crate::sync::lock;
@@ -28,8 +30,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Bytes of units that stay in memory after they were written.
-const KEEP: usize = 8 * 1024;
 /// Unwritten bytes at which the putting thread writes them itself.
 pub(crate) const WRITE_NOW: usize = 16 * 1024;
 
@@ -52,7 +52,10 @@ pub(crate) struct ConsumeQueue {
     memory: Mutex<Memory>,
     /// Index of the oldest unit whose record still exists.
     min: AtomicI64,
+    /// The list of files. Held while a file is opened, and while retention deletes some.
     files: Mutex<QueueFiles>,
+    /// Held while units are written, or all files deleted.
+    writing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +101,7 @@ impl ConsumeQueue {
             closing: AtomicBool::new(false),
             memory: Mutex::default(),
             files: Mutex::new(QueueFiles::new(directory, file_bytes, Arc::clone(handles))),
+            writing: Mutex::default(),
         }
     }
 
@@ -191,7 +195,9 @@ impl ConsumeQueue {
         };
         // No lock is held during the read itself.
         let (file, base, per_file) = {
-            let mut files = lock(&self.files);
+            let Some(mut files) = mode.take(&self.files) else {
+                return Ok(());
+            };
             let Some((base, file)) = files.at(fs, index)? else {
                 return Ok(());
             };
@@ -200,34 +206,6 @@ impl ConsumeQueue {
         let wanted = (index, count.min(on_disk - index));
         read_units(mode, file.as_ref(), (base, per_file), wanted, out)
             .map_err(|error| StoreError::io("read", lock(&self.files).directory(), &error))
-    }
-
-    /// Writes the units that are only in memory.
-    pub(crate) fn write_out(&self, fs: &dyn Fs) -> Result<(), StoreError> {
-        let mut files = lock(&self.files);
-        let (start, units) = {
-            let memory = lock(&self.memory);
-            if memory.deleted {
-                return Ok(());
-            }
-            let from = to_usize((memory.written - memory.first) * CQ_UNIT_SIZE_I64);
-            (
-                memory.written,
-                memory.units.bytes().get(from..).unwrap_or_default().to_vec(),
-            )
-        };
-        files.write(fs, start, &units)?;
-        let index = start + to_i64(units.len() / CQ_UNIT_SIZE);
-        let mut memory = lock(&self.memory);
-        memory.written = memory.written.max(index);
-        let surplus = memory.units.len().saturating_sub(KEEP);
-        let written = to_usize((memory.written - memory.first) * CQ_UNIT_SIZE_I64);
-        let drop = surplus.min(written) / CQ_UNIT_SIZE * CQ_UNIT_SIZE;
-        if drop > KEEP {
-            memory.units.drop_front(drop);
-            memory.first += to_i64(drop / CQ_UNIT_SIZE);
-        }
-        Ok(())
     }
 
     /// Position of the record of the first unit that is only in memory.
@@ -343,11 +321,12 @@ impl ConsumeQueue {
 
     /// Deletes the files. A late write does not bring them back.
     pub(crate) fn delete(&self, fs: &dyn Fs) -> Result<(), StoreError> {
-        let mut files = lock(&self.files);
-        {
-            let mut memory = lock(&self.memory);
-            memory.deleted = true;
-        }
-        files.delete(fs)
+        let _writing = lock(&self.writing);
+        let directory = {
+            let mut files = lock(&self.files);
+            lock(&self.memory).deleted = true;
+            files.forget()
+        };
+        files::delete(fs, &directory)
     }
 }

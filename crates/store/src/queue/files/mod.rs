@@ -9,7 +9,7 @@ pub(crate) mod start;
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, file_name, to_u64, to_usize};
 use crate::fs::read_mode::ReadMode;
-use crate::fs::{Context, File, Fs};
+use crate::fs::{Context, File, Fs, parent};
 use crate::log::cut::is_clear;
 use crate::queue::files::handles::Handles;
 use std::collections::BTreeSet;
@@ -30,7 +30,8 @@ pub(crate) struct QueueFiles {
     pub(super) handles: Arc<Handles>,
     /// Whether a file was created or removed since the directories were fsynced.
     pub(super) moved: bool,
-    /// Whether a file was created since the last call of [`QueueFiles::take_made`].
+    /// Whether a file was created since the last call of [`QueueFiles::take_made`]. Set once its first units are
+    /// written, so that what is noted about it includes them.
     pub(super) made: bool,
 }
 
@@ -48,6 +49,17 @@ pub(crate) struct ToSync {
     files: Vec<Arc<dyn File>>,
     directory: PathBuf,
     moved: bool,
+}
+
+/// A file to be created, which needs no lock.
+#[derive(Debug)]
+pub(crate) struct ToCreate {
+    /// Index of its first unit.
+    pub(crate) base: i64,
+    path: PathBuf,
+    length: u64,
+    /// Number of fillers in front of the first unit that is written to it.
+    fillers: usize,
 }
 
 impl QueueFiles {
@@ -107,32 +119,46 @@ impl QueueFiles {
         Ok(Some((base, handle)))
     }
 
-    /// Writes units from an index on, into as many files as needed.
-    pub(crate) fn write(&mut self, fs: &dyn Fs, start: i64, units: &[u8]) -> Result<(), StoreError> {
-        let (mut index, mut left) = (start, units);
-        while !left.is_empty() {
+    /// The file that must be created before the unit of an index can be written, if there must be one.
+    pub(crate) fn file_to_create(&self, index: i64) -> Option<ToCreate> {
+        let base = index - index.rem_euclid(self.per_file);
+        let is_missing = self.list.last().is_none_or(|last| last.base < base);
+        is_missing.then(|| ToCreate {
+            base,
+            path: self.path(base),
+            length: self.length(),
+            fillers: to_usize(index - base),
+        })
+    }
+
+    /// Adds a file that was created behind the newest one.
+    pub(crate) fn add(&mut self, base: i64, file: &Arc<dyn File>) {
+        let handle = self.handles.acquire().then(|| Arc::clone(file));
+        self.moved = true;
+        self.room_for_one();
+        self.list.push(QueueFile {
+            base,
+            handle,
+            dirty: true,
+        });
+    }
+
+    /// The file in which the unit of an index is to be written.
+    pub(crate) fn file_to_write(&mut self, fs: &dyn Fs, index: i64) -> Result<BaseAndFile, StoreError> {
+        self.at(fs, index)?.ok_or_else(|| {
             let base = index - index.rem_euclid(self.per_file);
-            if self.list.last().is_none_or(|last| last.base < base) {
-                self.create(fs, base, index)?;
+            StoreError::Gap {
+                path: self.path(base),
+                expected: base * CQ_UNIT_SIZE_I64,
             }
-            let Some((_, handle)) = self.at(fs, index)? else {
-                return Err(StoreError::Gap {
-                    path: self.path(base),
-                    expected: base * CQ_UNIT_SIZE_I64,
-                });
-            };
-            let room = to_usize((base + self.per_file - index) * CQ_UNIT_SIZE_I64).min(left.len());
-            let (now, later) = left.split_at(room);
-            handle
-                .write_all_at(now, to_u64((index - base) * CQ_UNIT_SIZE_I64))
-                .at("write", &self.directory)?;
-            if let Some(file) = self.list.iter_mut().rfind(|file| file.base == base) {
-                file.dirty = true;
-            }
-            index = base + self.per_file;
-            left = later;
+        })
+    }
+
+    /// Marks a file for an fsync. Only after it was written: an fsync in between would take the mark away.
+    pub(crate) fn mark_written(&mut self, base: i64) {
+        if let Some(file) = self.list.iter_mut().rfind(|file| file.base == base) {
+            file.dirty = true;
         }
-        Ok(())
     }
 
     /// Most queues have one file, so capacity for one is reserved.
@@ -140,27 +166,6 @@ impl QueueFiles {
         if self.list.capacity() == 0 {
             self.list.reserve_exact(1);
         }
-    }
-
-    fn create(&mut self, fs: &dyn Fs, base: i64, index: i64) -> Result<(), StoreError> {
-        let path = self.path(base);
-        fs.create_directories(&self.directory)
-            .at("create", &self.directory)?;
-        (self.moved, self.made) = (true, true);
-        let handle = fs.create(&path).at("create", &path)?;
-        handle.set_length(self.length()).at("extend", &path)?;
-        if index > base {
-            let filler = CqUnit::FILLER.to_bytes().repeat(to_usize(index - base));
-            handle.write_all_at(&filler, 0).at("write", &path)?;
-        }
-        let handle = self.handles.acquire().then_some(handle);
-        self.room_for_one();
-        self.list.push(QueueFile {
-            base,
-            handle,
-            dirty: true,
-        });
-        Ok(())
     }
 
     /// Appends up to `count` units from `index` on to `out`, from one file.
@@ -318,32 +323,36 @@ impl QueueFiles {
         fs.sync_directory(&self.directory).at("flush", &self.directory)
     }
 
-    /// Deletes all files and the directory.
-    pub(crate) fn delete(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
+    /// Forgets all files. Returns the directory, for [`delete`].
+    pub(crate) fn forget(&mut self) -> PathBuf {
         self.close();
         self.list.clear();
-        let directory = &self.directory;
-        if !fs.exists(directory).at("look for", directory)? {
-            return Ok(());
-        }
-        let mut files = fs.list(directory).at("list", directory)?;
-        files.retain(|entry| !entry.is_directory);
-        let count = files.len();
-        for (number, entry) in files.into_iter().enumerate() {
-            if number > 0 && number + 1 == count {
-                // The newest file is deleted last, after the others durably: a stop in between must not leave a queue
-                // that ends too early, because indexes of existing records would be assigned again.
-                fs.sync_directory(directory).at("flush", directory)?;
-            }
-            let path = directory.join(&entry.name);
-            fs.remove(&path).at("remove", &path)?;
-        }
-        fs.remove_directory(directory).at("remove", directory)
+        self.directory.clone()
     }
 
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
+}
+
+/// Deletes the directory of a queue with all its files.
+pub(crate) fn delete(fs: &dyn Fs, directory: &Path) -> Result<(), StoreError> {
+    if !fs.exists(directory).at("look for", directory)? {
+        return Ok(());
+    }
+    let mut files = fs.list(directory).at("list", directory)?;
+    files.retain(|entry| !entry.is_directory);
+    let count = files.len();
+    for (number, entry) in files.into_iter().enumerate() {
+        if number > 0 && number + 1 == count {
+            // The newest file is deleted last, after the others durably: a stop in between must not leave a queue
+            // that ends too early, because indexes of existing records would be assigned again.
+            fs.sync_directory(directory).at("flush", directory)?;
+        }
+        let path = directory.join(&entry.name);
+        fs.remove(&path).at("remove", &path)?;
+    }
+    fs.remove_directory(directory).at("remove", directory)
 }
 
 /// Appends up to `count` units from `index` on to `out`, not past the end of the file.
@@ -363,6 +372,22 @@ pub(crate) fn read_units(
     out.truncate(start + whole);
     got?;
     Ok(())
+}
+
+impl ToCreate {
+    /// Creates the file with its full length, and its directory.
+    pub(crate) fn run(&self, fs: &dyn Fs) -> Result<Arc<dyn File>, StoreError> {
+        let path = &self.path;
+        let directory = parent(path);
+        fs.create_directories(directory).at("create", directory)?;
+        let file = fs.create(path).at("create", path)?;
+        file.set_length(self.length).at("extend", path)?;
+        if self.fillers > 0 {
+            let filler = CqUnit::FILLER.to_bytes().repeat(self.fillers);
+            file.write_all_at(&filler, 0).at("write", path)?;
+        }
+        Ok(file)
+    }
 }
 
 impl ToSync {
