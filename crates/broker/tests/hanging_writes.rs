@@ -260,6 +260,34 @@ fn readers_of_a_queue_whose_file_hangs_wait_for_nothing() {
     });
 }
 
+#[test]
+fn senders_to_queues_whose_files_hang_hold_up_no_one_else() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    with_two_threads(options_with(&dir, "ASYNC_FLUSH"), &disk, async |site| {
+        let (senders, other) = ([client(), client()], client());
+        for topic in ["T", "U"] {
+            site.send_ok(topic, b"good", "").await;
+        }
+        let hang = Hang::of(&disk, "/consumequeue/");
+        // So many that their queues are written early.
+        let sent = [("T", &senders[0]), ("U", &senders[1])]
+            .map(|(topic, sender)| asking(&site, sender, send_batch(topic, 4000)));
+        eventually("a queue is being written", async || disk.waiting_writes() > 0).await;
+        goes_on(&site, &other).await;
+        for sent in sent {
+            let sent = sent.await.unwrap().unwrap();
+            assert_eq!(sent.code, response::SUCCESS, "{:?}", sent.remark);
+        }
+        assert!(disk.waiting_writes() > 0, "the write still hangs");
+        drop(hang);
+        for client in senders.iter().chain([&other]) {
+            client.close().await;
+        }
+        site.stop().await;
+    });
+}
+
 /// Writes hang for as long as a usual fsync takes, again and again, and once for longer. Many large messages wait, and
 /// fill segments.
 #[test]

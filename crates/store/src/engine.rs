@@ -25,7 +25,6 @@ use crate::read::reader::Reader;
 use crate::retention::Retention;
 use crate::state::shared::Shared;
 use crate::stats::{Health, Stats};
-use crate::sync::wakeup::Wakeup;
 use crate::sync::{lock, try_lock};
 use pyrmq_remoting::meter::Latency;
 use std::fmt;
@@ -41,7 +40,6 @@ pub(crate) struct Engine {
     pub(crate) queue_maintenance: Arc<QueueMaintenance>,
     pub(crate) retention: Retention,
     pub(crate) reader: Reader,
-    pub(crate) maintenance_wakeup: Wakeup,
     pub(crate) recovered_from_crash: bool,
     /// Whether the next start must find a crash, however this store is closed.
     pub(crate) stays_unclean: AtomicBool,
@@ -70,7 +68,7 @@ impl Engine {
         }
         for wakeup in [
             &self.shared.group_commit.wakeup,
-            &self.maintenance_wakeup,
+            &self.shared.queues.backlog.wakeup,
             &self.flusher.timeout_wakeup,
         ] {
             wakeup.notify();
@@ -172,7 +170,7 @@ impl Engine {
         let wakeups = [
             &self.shared.group_commit.wakeup,
             &self.indexing.wakeup,
-            &self.maintenance_wakeup,
+            &self.shared.queues.backlog.wakeup,
             &self.appender.segment_wakeup,
             &self.flusher.timeout_wakeup,
         ];

@@ -16,7 +16,7 @@ pub enum BusyReason {
     /// This put itself has waited longer than `waitTimeMillsInSendQueue`.
     QueueTimeout,
     /// `sendThreadPoolQueueCapacity` senders are waiting for the disk, or more threads than may for a write that is
-    /// stuck.
+    /// stuck, or too much of the consume queues.
     QueueFull,
 }
 

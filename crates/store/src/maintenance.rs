@@ -224,27 +224,32 @@ fn check_heads(heads: &mut HeadCheck, engine: &Engine) {
     }
 }
 
+fn drop_cold(engine: &Engine) {
+    if let Err(error) = engine.shared.log.drop_cold(engine.shared.live.hot_log_bytes()) {
+        tracing::warn!(%error, "cannot drop old parts of the log from memory");
+    }
+}
+
 fn maintain(engine: &Engine) {
     let queue_tick = || Duration::from_millis(engine.shared.live.flush_queue_interval_ms());
     let clean_tick = || Duration::from_millis(engine.shared.live.clean_interval_ms());
+    let tick = || MAINTENANCE_TICK.min(queue_tick()).min(clean_tick());
     let done = Instant::now();
     let [
+        mut ticks,
         mut writes,
         mut drops,
         mut disk_checks,
         mut checkpoints,
         mut releases,
         mut cleanings,
-    ] = [(); 6].map(|()| Periodic { done });
+    ] = [(); 7].map(|()| Periodic { done });
     let mut queue_sync = QueueSync {
         tried: done,
         position: engine.shared.log.appended(),
     };
     let mut heads = HeadCheck::new(&engine.shared.log);
-    while engine
-        .maintenance_wakeup
-        .sleep(MAINTENANCE_TICK.min(queue_tick()).min(clean_tick()))
-    {
+    while engine.shared.queues.backlog.wakeup.sleep(tick()) {
         if let Err(error) = engine.shared.log.failure.check() {
             // Usually the thread with the failure has answered the waiters already.
             engine.shared.state.fail(&error);
@@ -252,11 +257,15 @@ fn maintain(engine: &Engine) {
         }
         if writes.is_due(queue_tick().min(MAX_QUEUE_TICK)) {
             drop(engine.queue_maintenance.write_queues());
+        } else if engine.shared.queues.backlog.bytes() > 0 {
+            engine.queue_maintenance.write_backlog();
         }
-        if drops.is_due(DROP_INTERVAL)
-            && let Err(error) = engine.shared.log.drop_cold(engine.shared.live.hot_log_bytes())
-        {
-            tracing::warn!(%error, "cannot drop old parts of the log from memory");
+        if !ticks.is_due(tick()) {
+            // Woken for the queues alone.
+            continue;
+        }
+        if drops.is_due(DROP_INTERVAL) {
+            drop_cold(engine);
         }
         if disk_checks.is_due(DISK_CHECK)
             && let Err(error) = engine.shared.state.check_disk_space()

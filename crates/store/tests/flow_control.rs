@@ -304,6 +304,41 @@ fn a_batch_that_would_fsync_leaves_that_to_the_flush_thread_while_a_write_hangs(
     store.close().unwrap();
 }
 
+#[test]
+fn puts_are_refused_while_too_much_of_the_consume_queues_waits_to_be_written() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let mut options = small(dir.path());
+    options.segment_bytes = 4 << 20;
+    options.queue_file_bytes = 2_000_000;
+    options.max_unwritten_bytes = 128 << 10;
+    let store = open(&disk, options);
+    put(&store).unwrap();
+    store.run(MaintenanceTask::WriteQueues).unwrap();
+    disk.hang_writes_to("/consumequeue/", true);
+    let mut count = 0;
+    let refused = loop {
+        match put(&store) {
+            Ok(()) => count += 1,
+            refused => break refused,
+        }
+    };
+    let bytes: usize = 128 << 10;
+    assert_eq!(count, bytes.div_ceil(20), "units of 20 bytes");
+    let (which, ..) = busy_reason(&refused);
+    assert_eq!(which, BusyReason::QueueFull);
+    let text = refused.unwrap_err().to_string();
+    assert!(
+        text.starts_with("[OVERLOAD]") && text.contains("128 KiB of consume queues wait to be written"),
+        "{text}"
+    );
+    disk.hang_writes_to("/consumequeue/", false);
+    eventually(|| put(&store).is_ok());
+    assert_eq!(store.max_offset("T", 0), i64::try_from(count).unwrap() + 2);
+    assert!(store.health().busy.overload > 0);
+    store.close().unwrap();
+}
+
 /// Writes hang for as long as the fsync of a slow disk takes, again and again, and once for longer. Segments are filled
 /// meanwhile.
 #[test]

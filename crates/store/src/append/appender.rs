@@ -9,9 +9,10 @@ use crate::dispatch::indexing::Indexing;
 use crate::dispatch::queue_maintenance::QueueMaintenance;
 use crate::error::StoreError;
 use crate::flush::Flusher;
+use crate::format::CQ_UNIT_SIZE;
 use crate::message::{Arrival, MessageBatch, NewMessage, Stored};
 use crate::options::FlushDiskType;
-use crate::queue::consume_queue::{ConsumeQueue, WRITE_NOW};
+use crate::queue::consume_queue::ConsumeQueue;
 use crate::state::append_state::Written;
 use crate::state::shared::Shared;
 use crate::sync::lock;
@@ -181,13 +182,9 @@ impl Appender {
 
     /// The steps for one of its queues after a write; [`Appender::after_write`] has those for the log.
     fn after_append(&self, queue_append: &QueueAppend, appended: &Appended) {
-        let queue = &queue_append.queue;
-        if appended.units_waiting >= WRITE_NOW {
-            self.shared.queues.list_unsynced(queue);
-            if let Err(error) = queue.write_out(self.shared.fs.as_ref()) {
-                self.queue_maintenance.handle_write_failure(error);
-            }
-        }
+        let added = queue_append.encoded_records.len() * CQ_UNIT_SIZE;
+        let backlog = &self.shared.queues.backlog;
+        backlog.add(&queue_append.queue, appended.units_waiting, added);
         self.announce(queue_append, appended);
     }
 

@@ -172,6 +172,17 @@ impl FlowControl {
         }
     }
 
+    /// Counts a put that is refused for another reason than a limit that an option sets, and returns its error.
+    pub(crate) fn overloaded(&self, waited_ms: u64, limit: String) -> StoreError {
+        self.count(BusyReason::QueueFull, waited_ms);
+        StoreError::Busy {
+            busy_reason: BusyReason::QueueFull,
+            waited_ms,
+            waiting: self.waiting.load(Ordering::Relaxed),
+            limit,
+        }
+    }
+
     /// The counters of flow control, and how many puts wait now.
     pub(crate) fn counts(&self) -> Busy {
         let (for_disk, oldest) = self.group_commit.waiters.queue();

@@ -31,6 +31,7 @@ impl Appender {
         let append = &mut *append;
         // Checked again under the lock: after a failed write nothing may be written.
         self.shared.state.check_writable()?;
+        self.check_backlog()?;
         let Some(first) = append_buffer
             .queue_appends
             .get(from)
@@ -72,6 +73,19 @@ impl Appender {
             bytes,
             keys_waiting: append.index.len(),
         }))
+    }
+
+    /// An error while too much of the consume queues waits to be written, because their disk hangs.
+    fn check_backlog(&self) -> Result<(), StoreError> {
+        let (bytes, most) = (
+            self.shared.queues.backlog.bytes(),
+            self.shared.options.max_unwritten_bytes,
+        );
+        if bytes < most {
+            return Ok(());
+        }
+        let limit = format!("{} KiB of consume queues wait to be written", bytes >> 10);
+        Err(self.flow_control.overloaded(0, limit))
     }
 
     /// Assigns positions to the records of a run and writes them. Returns the number of bytes.

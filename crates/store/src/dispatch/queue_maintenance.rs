@@ -37,7 +37,7 @@ impl QueueMaintenance {
     }
 
     /// Handles that a consume queue could not be written: no put is accepted until all of them can be.
-    pub(crate) fn handle_write_failure(&self, error: StoreError) {
+    fn handle_write_failure(&self, error: StoreError) {
         if error.is_passing() && !self.shared.log.failure.is_set() {
             return self.shared.state.stall.begin(&error);
         }
@@ -54,6 +54,13 @@ impl QueueMaintenance {
             Err(error) => self.handle_write_failure(error.clone()),
         }
         done
+    }
+
+    /// Writes the units of queues that have many. They are also in the list for [`QueueMaintenance::write_queues`].
+    pub(crate) fn write_backlog(&self) {
+        if let Err(error) = self.shared.queues.write_backlog() {
+            self.handle_write_failure(error);
+        }
     }
 
     /// Fsyncs the queues and records that in the checkpoint. With `is_end`, it records exactly how far each queue

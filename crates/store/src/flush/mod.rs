@@ -11,6 +11,7 @@ pub(crate) mod watchdog;
 
 use crate::error::StoreError;
 use crate::flush::watchdog::FlushWatchdog;
+use crate::format::CQ_UNIT_SIZE;
 use crate::group_commit::Log;
 use crate::message::{Arrival, OnDurable};
 use crate::options::FlushDiskType;
@@ -204,8 +205,9 @@ impl Flusher {
     }
 
     fn show(&self, next: &Deferred) {
-        next.queue.push(next.unit);
+        let waiting = next.queue.push(next.unit);
         self.shared.queues.list_unwritten(&next.queue);
+        self.shared.queues.backlog.add(&next.queue, waiting, CQ_UNIT_SIZE);
     }
 
     fn announce_shown(&self, next: &Deferred) {

@@ -111,6 +111,9 @@ pub struct Options {
     /// Ours: if nothing else shows at the start whether queues lost files, at most this many bytes of the log are
     /// compared with them. 256 MiB; no configuration changes it.
     pub compare_bytes: i64,
+    /// Ours: bytes of consume queues that wait to be written above which puts are answered "busy". 64 MiB; no
+    /// configuration changes it.
+    pub max_unwritten_bytes: usize,
     /// The timer's settings.
     pub timer: TimerOptions,
 }
@@ -158,6 +161,7 @@ impl Options {
             flush_inline_below_us: 1000,
             flush_ahead_bytes: 1 << 20,
             compare_bytes: 256 << 20,
+            max_unwritten_bytes: 64 << 20,
             timer: TimerOptions::default(),
         }
     }

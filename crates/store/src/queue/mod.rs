@@ -1,5 +1,6 @@
 //! Consume queues: for each queue of a topic, an index of positions in the commit log.
 
+pub(crate) mod backlog;
 pub(crate) mod consume_queue;
 pub(crate) mod deleted_topics;
 pub(crate) mod discovered;

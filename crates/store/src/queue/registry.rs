@@ -3,6 +3,7 @@
 use crate::error::StoreError;
 use crate::format::{CONSUME_QUEUE, queue_directory};
 use crate::fs::{Context, FileSystem, Fs};
+use crate::queue::backlog::Backlog;
 use crate::queue::consume_queue::ConsumeQueue;
 use crate::queue::files::handles::Handles;
 use crate::queue::manifest::QueueRange;
@@ -46,6 +47,8 @@ pub(crate) struct Queues {
     pub(super) unwritten: WaitList<ConsumeQueue>,
     /// The queues that were written since the last fsync.
     pub(super) unsynced: WaitList<ConsumeQueue>,
+    /// The queues of which much waits to be written.
+    pub(crate) backlog: Backlog,
     /// Held while these lists are processed: a thread that finds them empty may rely on their previous content being
     /// done.
     pub(super) rounds: Mutex<()>,
@@ -127,6 +130,7 @@ impl Queues {
     }
 
     fn write_listed(&self) -> Result<(), StoreError> {
+        let mut large = self.backlog.take();
         let mut queues = self.unwritten.take();
         let (all, mut logged) = (queues.len(), Instant::now());
         while let Some(queue) = queues.pop() {
@@ -139,9 +143,26 @@ impl Queues {
             if let Err(error) = queue.write_out(self.fs.as_ref()) {
                 self.list_unwritten(&queue);
                 self.unwritten.put_back(&mut queues);
+                self.backlog.put_back(&mut large);
                 return Err(error);
             }
         }
+        self.backlog.done(&large);
+        Ok(())
+    }
+
+    /// Writes the queues of which much waits to be written. The other ones keep their units until the next round.
+    pub(crate) fn write_backlog(&self) -> Result<(), StoreError> {
+        let _one = lock(&self.rounds);
+        let mut large = self.backlog.take();
+        for (queue, _) in &large {
+            self.list_unsynced(queue);
+            if let Err(error) = queue.write_out(self.fs.as_ref()) {
+                self.backlog.put_back(&mut large);
+                return Err(error);
+            }
+        }
+        self.backlog.done(&large);
         Ok(())
     }
 

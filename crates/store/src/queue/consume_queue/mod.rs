@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Unwritten bytes at which the putting thread writes them itself.
+/// Unwritten bytes at which the replay of the log writes them.
 pub(crate) const WRITE_NOW: usize = 16 * 1024;
 
 /// A queue of one topic. The fields that a put touches come first, so that they share cache lines.

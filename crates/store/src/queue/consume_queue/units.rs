@@ -5,6 +5,8 @@ use crate::format::{CQ_UNIT_SIZE, CqUnit};
 
 /// Number of units that need no allocation.
 const FEW: usize = 3;
+/// Bytes of an allocation that is kept although most of its units were dropped.
+const MAX_KEPT: usize = 256 << 10;
 
 /// Encoded units, one after the other.
 #[derive(Debug)]
@@ -85,6 +87,7 @@ impl Units {
     pub(super) fn drop_front(&mut self, bytes: usize) {
         if bytes < self.more.len() {
             self.more.drain(..bytes);
+            self.more.shrink_to(MAX_KEPT);
         }
     }
 
@@ -92,5 +95,19 @@ impl Units {
     pub(super) fn clear(&mut self) {
         self.used = 0;
         self.more = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_many_units_is_given_back_once_most_are_dropped() {
+        let mut units = Units::default();
+        units.add(std::iter::repeat_n(CqUnit::FILLER, 100_000));
+        units.drop_front(99_000 * CQ_UNIT_SIZE);
+        assert_eq!(units.len(), 1000 * CQ_UNIT_SIZE);
+        assert!(units.more.capacity() <= MAX_KEPT, "{}", units.more.capacity());
     }
 }
