@@ -288,6 +288,40 @@ fn senders_to_queues_whose_files_hang_hold_up_no_one_else() {
     });
 }
 
+#[test]
+fn senders_to_a_topic_whose_deletion_hangs_hold_up_no_one_else() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    with_two_threads(options_with(&dir, "ASYNC_FLUSH"), &disk, async |site| {
+        let (senders, other) = ([client(), client()], client());
+        site.create("empty", 1).await;
+        for topic in ["T", "deleted"] {
+            site.send_ok(topic, b"good", "").await;
+        }
+        let hang = Hang::of(&disk, "deletedTopics");
+        let store = site.broker.context().store.clone();
+        let deleting = std::thread::spawn(move || store.delete_topic("deleted"));
+        eventually("the deletion is being noted", async || disk.waiting_writes() > 0).await;
+        let send_new = || send("deleted", 0, b"new", "");
+        let waiting = [0, 1].map(|at| asking(&site, &senders[at], send_new()));
+        goes_on(&site, &other).await;
+        timers_go_on(&site, &other).await;
+        for answer in waiting {
+            refused(&answer.await.unwrap().unwrap());
+        }
+        assert!(disk.waiting_writes() > 0, "the deletion still hangs");
+        drop(hang);
+        deleting.join().unwrap().unwrap();
+        let sent = ask(&site, &senders[0], send_new()).await;
+        assert_eq!(sent.code, response::SUCCESS, "{:?}", sent.remark);
+        assert_eq!(site.broker.context().store.max_offset("deleted", 0), 1);
+        for client in senders.iter().chain([&other]) {
+            client.close().await;
+        }
+        site.stop().await;
+    });
+}
+
 /// Writes hang for as long as a usual fsync takes, again and again, and once for longer. Many large messages wait, and
 /// fill segments.
 #[test]

@@ -13,9 +13,10 @@ use crate::format::CQ_UNIT_SIZE;
 use crate::message::{Arrival, MessageBatch, NewMessage, Stored};
 use crate::options::FlushDiskType;
 use crate::queue::consume_queue::ConsumeQueue;
+use crate::queue::deleted_topics::DeletedTopics;
 use crate::state::append_state::Written;
 use crate::state::shared::Shared;
-use crate::sync::lock;
+use crate::sync::MutexGuard;
 use crate::sync::wakeup::Wakeup;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -144,20 +145,27 @@ impl Appender {
         }
     }
 
-    /// The queue was deleted: this message becomes the first of a new queue.
+    /// The queue was deleted, or its deletion is under way: this message becomes the first of a new queue. An error if
+    /// the deletion takes longer than `waitTimeMillsInSendQueue`.
     fn renew_queue(&self, append_buffer: &mut AppendBuffer, at: usize) -> Result<(), StoreError> {
         let Some(queue_append) = append_buffer.queue_appends.get_mut(at) else {
             return Ok(());
         };
-        drop(lock(&self.queue_maintenance.deleted));
+        drop(self.wait_for_deletion()?);
         let (topic, id) = (queue_append.queue.topic.to_string(), queue_append.queue.id);
         let next = self.queue_for_put(&topic, id)?;
-        if Arc::ptr_eq(&next, &queue_append.queue) && self.is_stuck(&next) {
+        if Arc::ptr_eq(&next, &queue_append.queue) && self.is_stuck(&next)? {
             let reason = "its deletion did not finish: delete the topic again";
             return Err(StoreError::illegal_queue(&topic, id, reason));
         }
         queue_append.queue = next;
         Ok(())
+    }
+
+    /// Waits until no topic is being deleted, for at most `waitTimeMillsInSendQueue`.
+    fn wait_for_deletion(&self) -> Result<MutexGuard<'_, DeletedTopics>, StoreError> {
+        let deleted = &self.queue_maintenance.deleted;
+        self.flow_control.wait_for_other(deleted)
     }
 
     /// The messages are stored, so a failure from here on stops the next put, not these.
@@ -189,10 +197,11 @@ impl Appender {
     }
 
     /// Whether the queue's deletion has failed.
-    fn is_stuck(&self, queue: &ConsumeQueue) -> bool {
-        let _deleting = lock(&self.queue_maintenance.deleted);
-        let _append = lock(&self.shared.append);
-        queue.is_closing()
+    fn is_stuck(&self, queue: &ConsumeQueue) -> Result<bool, StoreError> {
+        let _deleting = self.wait_for_deletion()?;
+        let _wakes = self.flow_control.hold.wakes_next();
+        let _append = self.flow_control.wait_for(&self.shared.append)?;
+        Ok(queue.is_closing())
     }
 
     /// Tells the listener which messages are readable now.

@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+/// Why a put is refused that may not wait.
+const TOO_MANY: &str = "too many puts wait for a disk that hangs";
+
 /// The number of waiting puts, and how often a wait was too long.
 pub(crate) struct FlowControl {
     live: Arc<Live>,
@@ -170,6 +173,25 @@ impl FlowControl {
             waiting: self.waiting.load(Ordering::Relaxed),
             limit,
         }
+    }
+
+    /// Takes a lock that others hold while they wait for the disk, unless that takes longer than
+    /// `waitTimeMillsInSendQueue`. Other work of this thread goes on elsewhere meanwhile.
+    pub(crate) fn wait_for_other<'m, T>(&self, mutex: &'m Mutex<T>) -> Result<MutexGuard<'m, T>, StoreError> {
+        if let Some(guard) = try_lock(mutex) {
+            return Ok(guard);
+        }
+        let since = Instant::now();
+        let waited_ms = || millis(since.elapsed());
+        let waits = || waited_ms() <= self.live.send_wait_ms();
+        if let Some(guard) = self.hold.wait_elsewhere(mutex, waits) {
+            return Ok(guard);
+        }
+        if waits() {
+            return Err(self.overloaded(waited_ms(), TOO_MANY.to_owned()));
+        }
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        Err(self.busy(BusyReason::QueueTimeout, waited_ms(), waiting))
     }
 
     /// Counts a put that is refused for another reason than a limit that an option sets, and returns its error.

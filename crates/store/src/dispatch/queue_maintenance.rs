@@ -145,7 +145,8 @@ impl QueueMaintenance {
         lock(&self.manifest).add((self.shared.log.start(), self.shared.log.appended()), left)
     }
 
-    /// Removes a topic's queues and deletes their files. Puts to them wait meanwhile and then create new queues.
+    /// Removes a topic's queues and deletes their files. Puts to them wait meanwhile, for at most
+    /// `waitTimeMillsInSendQueue`, and then create new queues.
     pub(crate) fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
         self.try_delete_topic(topic)
             .inspect_err(|error| self.shared.state.fail_if_read_only(error))

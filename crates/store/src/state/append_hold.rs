@@ -107,6 +107,18 @@ impl AppendHold {
         waited
     }
 
+    /// Waits for another lock while `waits` holds. Other work of this thread goes on elsewhere. `None`: it was not taken
+    /// in time, or too many threads wait like this.
+    pub(crate) fn wait_elsewhere<'m, T>(
+        &self,
+        mutex: &'m Mutex<T>,
+        waits: impl Fn() -> bool,
+    ) -> Option<MutexGuard<'m, T>> {
+        let (waiters, mut guard) = (LockWaiters::default(), None);
+        self.run_long(&mut || guard = waiters.wait(mutex, &waits));
+        guard
+    }
+
     /// Takes the lock, however long that takes. Other work of this thread goes on elsewhere.
     pub(crate) fn take<'a>(&self, append: &'a Mutex<AppendState>) -> MutexGuard<'a, AppendState> {
         let mut guard = self.wait_if_short(append, || true);
