@@ -322,6 +322,56 @@ fn senders_to_a_topic_whose_deletion_hangs_hold_up_no_one_else() {
     });
 }
 
+fn a_write_that_hangs_behind_an_fsync_holds_up_no_one_else(flush: &str) {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let mut options = options_with(&dir, flush);
+    options
+        .store
+        .set("osPageCacheBusyTimeOutMills", "600000")
+        .unwrap();
+    with_two_threads(options, &disk, async |site| {
+        let (senders, other) = ([client(), client()], client());
+        site.create("empty", 1).await;
+        let durable = || send("T", 0, b"good", "").with_field(DURABILITY, "local");
+        for sender in &senders {
+            let sent = ask(&site, sender, durable()).await;
+            assert_eq!(sent.code, response::SUCCESS, "{:?}", sent.remark);
+        }
+        goes_on(&site, &other).await;
+        let busy = || site.broker.health().store.busy;
+        let fsyncs_hang = FsyncHang::begin(&disk);
+        let first = asking(&site, &senders[0], durable());
+        eventually("an fsync is slow", async || busy().oldest_ms >= 20).await;
+        let hang = Hang::begin(&disk);
+        let second = asking(&site, &senders[1], durable());
+        eventually("a write hangs", async || busy().held_now_ms > 0).await;
+        goes_on(&site, &other).await;
+        timers_go_on(&site, &other).await;
+        assert!(busy().held_now_ms > 0, "the write still hangs");
+        drop(hang);
+        drop(fsyncs_hang);
+        for sent in [first, second] {
+            let sent = sent.await.unwrap().unwrap();
+            assert_eq!(sent.code, response::SUCCESS, "{:?}", sent.remark);
+        }
+        for client in senders.iter().chain([&other]) {
+            client.close().await;
+        }
+        site.stop().await;
+    });
+}
+
+#[test]
+fn with_async_flush_a_write_that_hangs_behind_an_fsync_holds_up_no_one_else() {
+    a_write_that_hangs_behind_an_fsync_holds_up_no_one_else("ASYNC_FLUSH");
+}
+
+#[test]
+fn with_sync_flush_a_write_that_hangs_behind_an_fsync_holds_up_no_one_else() {
+    a_write_that_hangs_behind_an_fsync_holds_up_no_one_else("SYNC_FLUSH");
+}
+
 /// Writes hang for as long as a usual fsync takes, again and again, and once for longer. Many large messages wait, and
 /// fill segments.
 #[test]

@@ -213,7 +213,7 @@ fn a_put_that_is_not_allowed_to_wait_is_refused_with_that_reason() {
         let text = refused.as_ref().unwrap_err().to_string();
         assert_eq!(busy_reason(&refused).0, BusyReason::QueueFull);
         assert!(
-            text.ends_with("(no more threads may wait for a write that hangs)"),
+            text.ends_with("(no more threads may wait for a disk that hangs)"),
             "{text}"
         );
     });

@@ -17,9 +17,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Why a put is refused that may not wait.
-const TOO_MANY: &str = "too many puts wait for a disk that hangs";
-
 /// The number of waiting puts, and how often a wait was too long.
 pub(crate) struct FlowControl {
     live: Arc<Live>,
@@ -152,26 +149,12 @@ impl FlowControl {
         let is_late = waited_ms > self.live.send_wait_ms();
         match taken {
             Ok(Some(guard)) if !is_late => Ok(guard),
-            Err(TooManyWait) => {
-                let limit = "no more threads may wait for a write that hangs".to_owned();
-                Err(self.overloaded(waited_ms, limit))
-            }
+            Err(TooManyWait) => Err(self.too_many(waited_ms)),
             Ok(None) if !is_late || held_ms > self.live.busy_ms() => {
                 let longest_ms = longest_ms.get().max(held_ms);
                 Err(self.busy(BusyReason::PageCacheBusy, longest_ms, waiting))
             }
             Ok(_) => Err(self.busy(BusyReason::QueueTimeout, waited_ms, waiting)),
-        }
-    }
-
-    /// Counts a put that is refused for another reason than a limit that an option sets, and returns its error.
-    pub(crate) fn overloaded(&self, waited_ms: u64, limit: String) -> StoreError {
-        self.count(BusyReason::QueueFull, waited_ms);
-        StoreError::Busy {
-            busy_reason: BusyReason::QueueFull,
-            waited_ms,
-            waiting: self.waiting.load(Ordering::Relaxed),
-            limit,
         }
     }
 
@@ -188,10 +171,18 @@ impl FlowControl {
             return Ok(guard);
         }
         if waits() {
-            return Err(self.overloaded(waited_ms(), TOO_MANY.to_owned()));
+            return Err(self.too_many(waited_ms()));
         }
         let waiting = self.waiting.load(Ordering::Relaxed);
         Err(self.busy(BusyReason::QueueTimeout, waited_ms(), waiting))
+    }
+
+    /// Counts a put that is refused because too many threads wait for the disk, and returns its error.
+    pub(crate) fn too_many(&self, waited_ms: u64) -> StoreError {
+        self.overloaded(
+            waited_ms,
+            "no more threads may wait for a disk that hangs".to_owned(),
+        )
     }
 
     /// Counts a put that is refused for another reason than a limit that an option sets, and returns its error.

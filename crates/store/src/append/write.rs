@@ -23,6 +23,22 @@ impl Appender {
         append_buffer: &mut AppendBuffer,
         from: usize,
     ) -> Result<Option<Written>, StoreError> {
+        if !self.flusher.watchdog.is_slow() {
+            return self.append_here(append_buffer, from);
+        }
+        // One thread of the runtime is in that fsync. A write may hang with it, and would take a second one.
+        let mut done = None;
+        self.shared
+            .listeners
+            .run_long(&mut || done = Some(self.append_here(append_buffer, from)));
+        done.unwrap_or_else(|| Err(self.flow_control.too_many(0)))
+    }
+
+    fn append_here(
+        &self,
+        append_buffer: &mut AppendBuffer,
+        from: usize,
+    ) -> Result<Option<Written>, StoreError> {
         let hold = &self.flow_control.hold;
         // In this order, so that the lock is free when the next thread wakes.
         let _wakes = hold.wakes_next();

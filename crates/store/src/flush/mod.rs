@@ -25,6 +25,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// How long a put holds the append lock until a thread that commits an append batch leaves the fsync to the flush
+/// thread, in ms.
+const SLOW_WRITE_MS: u64 = 5;
+
 /// Fsyncs the log, and makes messages readable that waited for it.
 pub(crate) struct Flusher {
     pub(crate) append_hold: Arc<AppendHold>,
@@ -129,8 +133,10 @@ impl Log for InBatch<'_> {
     }
 
     fn sync(&self) -> Result<Option<Duration>, StoreError> {
-        // Behind a write that is stuck, the flush thread waits instead of this one.
-        let Some(append) = self.0.append_hold.wait_if_short(&self.0.shared.append, || true) else {
+        let hold = &self.0.append_hold;
+        // Behind a write that is slow, the flush thread waits instead of this one, and fsyncs: that may hang, too.
+        let Some(append) = hold.wait_if_short(&self.0.shared.append, || hold.held_ms() < SLOW_WRITE_MS)
+        else {
             self.0.shared.group_commit.wakeup.notify();
             return Ok(None);
         };

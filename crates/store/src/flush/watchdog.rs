@@ -83,7 +83,19 @@ impl FlushWatchdog {
                 }
                 false
             }
-            since => Duration::from_millis(self.now_ms().saturating_sub(since)) >= SLOW_AFTER,
+            since => self.is_slow_since(since),
         }
+    }
+
+    /// Whether the current inline fsync is slow: a write to the same file may hang then, too.
+    pub(crate) fn is_slow(&self) -> bool {
+        match self.since.load(Ordering::Relaxed) {
+            0 => false,
+            since => self.is_slow_since(since),
+        }
+    }
+
+    fn is_slow_since(&self, since: u64) -> bool {
+        Duration::from_millis(self.now_ms().saturating_sub(since)) >= SLOW_AFTER
     }
 }

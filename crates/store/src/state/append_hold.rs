@@ -2,7 +2,7 @@
 //!
 //! A write to the log may hang for as long as the disk does. A thread that has other work, such as one of a runtime,
 //! must not wait for it then: from [`STUCK_MS`] on it waits through the callback of [`Store::on_long_wait`], which
-//! passes its other work on, or not at all.
+//! passes its other work on, or not at all. While an inline fsync is slow, it writes through that callback.
 //!
 //! [`Store::on_long_wait`]: crate::Store::on_long_wait
 
@@ -107,15 +107,16 @@ impl AppendHold {
         waited
     }
 
-    /// Waits for another lock while `waits` holds. Other work of this thread goes on elsewhere. `None`: it was not taken
-    /// in time, or too many threads wait like this.
+    /// Waits for another lock while `waits` holds. Other work of this thread goes on elsewhere. `None`: it was not
+    /// taken in time, or too many threads wait like this.
     pub(crate) fn wait_elsewhere<'m, T>(
         &self,
         mutex: &'m Mutex<T>,
         waits: impl Fn() -> bool,
     ) -> Option<MutexGuard<'m, T>> {
         let (waiters, mut guard) = (LockWaiters::default(), None);
-        self.run_long(&mut || guard = waiters.wait(mutex, &waits));
+        self.listeners
+            .run_long(&mut || guard = waiters.wait(mutex, &waits));
         guard
     }
 

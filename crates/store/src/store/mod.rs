@@ -74,9 +74,10 @@ impl Store {
         self.engine.shared.listeners.set_slow_flush(callback);
     }
 
-    /// Sets a callback through which a put waits that finds a write of another put stuck for 100 ms, so that other work
-    /// of its thread can be moved first. Once; later calls do nothing. Without it the thread itself waits, until the
-    /// put is refused.
+    /// Sets a callback through which a put waits that finds a write of another put stuck for 100 ms, or the deletion of
+    /// its topic under way, and through which it writes while an fsync of [`AppendBatch::commit`] has taken 5 ms. So
+    /// other work of its thread can be moved first. Once; later calls do nothing. Without it the thread itself waits,
+    /// until the put is refused.
     pub fn on_long_wait(&self, callback: Arc<OnLongWait>) {
         self.engine.shared.listeners.set_long_wait(callback);
     }
