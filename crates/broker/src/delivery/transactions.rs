@@ -45,8 +45,6 @@ pub(crate) struct OpenTransaction {
     pub(crate) ending: bool,
     /// Whether it was found at start and not searched since: its message may be in the log already.
     pub(crate) found: bool,
-    /// Whether it was found at start: its end may have waited for a search since.
-    pub(crate) is_of_last_run: bool,
     /// Whether its message is in the log, and its op message is not. A search does not show that before it is durable.
     pub(crate) committed: bool,
 }
@@ -59,7 +57,6 @@ impl OpenTransaction {
             first: first.max(1),
             ending: false,
             found: false,
-            is_of_last_run: false,
             committed: false,
         }
     }
@@ -89,6 +86,8 @@ pub(crate) struct Tables {
     pub(crate) missed: Option<i64>,
     /// Halves that stand for nothing and have no op message yet: their transaction ended while they were written.
     pub(crate) unused: VecDeque<i64>,
+    /// End of the log at the start: what began in front of it was found at start, and its end may wait for a search.
+    pub(crate) last_run_end: i64,
 }
 
 impl Tables {
@@ -171,7 +170,6 @@ impl Tables {
         }
         let open = OpenTransaction {
             found: true,
-            is_of_last_run: true,
             ..OpenTransaction::new(half.queue_offset, first)
         };
         self.add(id, open);
@@ -201,7 +199,10 @@ impl Transactions {
         half_from: Option<i64>,
         op_from: Option<i64>,
     ) -> Result<Self, StoreError> {
-        let mut tables = Tables::default();
+        let mut tables = Tables {
+            last_run_end: store.end_position(),
+            ..Tables::default()
+        };
         let half_from = half_from.unwrap_or(0).max(store.min_offset(HALF_TOPIC, QUEUE));
         let op_from = op_from.unwrap_or(0).max(store.min_offset(OP_HALF_TOPIC, QUEUE));
         each(store, OP_HALF_TOPIC, op_from, |record| {

@@ -82,9 +82,10 @@ fn commit_progress(context: &BrokerContext, from: i64, half_offset: i64) {
         .map_or(half_offset, |missed| missed.min(half_offset));
     tables.ended = tables.ended.split_off(&half_offset);
     // One of the last run stays: its end may wait for a search.
+    let last_run_end = tables.last_run_end;
     tables
         .earlier
-        .retain(|_, open| open.half_offset >= half_offset || open.ending || open.is_of_last_run);
+        .retain(|_, open| open.half_offset >= half_offset || open.ending || open.first < last_run_end);
     let mut done = None;
     while let Some((op, highest)) = tables.ops.front().copied() {
         if highest >= half_offset {

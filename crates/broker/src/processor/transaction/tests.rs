@@ -89,8 +89,8 @@ fn pass(context: &BrokerContext) {
 /// Makes the open transaction one of the last run.
 fn find_at_start(context: &BrokerContext) {
     let mut tables = context.transactions.tables();
-    let open = tables.open.get_mut(ID).unwrap();
-    (open.found, open.is_of_last_run) = (true, true);
+    tables.last_run_end = context.store.end_position();
+    tables.open.get_mut(ID).unwrap().found = true;
 }
 
 /// Whether the transaction ended; an error if that was refused.
