@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn no_call_begins_and_no_outcome_counts_once_a_lock_is_30_s_old() {
         let runtime = Runtime::new().unwrap();
-        let (puller, key) = puller_with(&runtime, Order::Queue, &[0..3]);
+        let (puller, key) = puller_with(&runtime, Order::Queue, &[0..1, 1..3]);
         let age_lock = |seconds| {
             let requested_at = clock::since_boot().checked_sub(Duration::from_secs(seconds));
             let mut state = puller.shared.state();
