@@ -51,12 +51,20 @@ final class Consumers {
         return out;
     }
 
-    Object stopPush(Args args) {
-        Push push = pushes.remove(args.get("id"));
-        if (push != null) {
-            push.consumer.shutdown();
-        }
+    /** Let calls of the listener wait from now on, or end. */
+    Object holdPush(Args args) {
+        pushes.get(args.get("id")).hold(args.flag("on"));
         return Collections.emptyMap();
+    }
+
+    /** Stop a push consumer; return what it has had. */
+    Object stopPush(Args args) throws Exception {
+        Push push = pushes.remove(args.get("id"));
+        if (push == null) {
+            return Collections.emptyMap();
+        }
+        push.consumer.shutdown();
+        return Collections.singletonMap("messages", push.await(0, 0));
     }
 
     Object startPull(Args args) throws Exception {
@@ -86,9 +94,14 @@ final class Consumers {
             String expression = args.get("expression", "*");
             long offset = args.number("offset", 0);
             int most = args.integer("most", 32);
-            PullResult result = args.flag("block")
-                ? consumer.pullBlockIfNotFound(queue, expression, offset, most)
-                : consumer.pull(queue, expression, offset, most);
+            PullResult result;
+            if (args.has("sql")) {
+                result = consumer.pull(queue, MessageSelector.bySql(args.get("sql")), offset, most);
+            } else {
+                result = args.flag("block")
+                    ? consumer.pullBlockIfNotFound(queue, expression, offset, most)
+                    : consumer.pull(queue, expression, offset, most);
+            }
             Map<String, Object> row = new LinkedHashMap<>();
             row.put("broker", queue.getBrokerName());
             row.put("queueId", queue.getQueueId());
@@ -210,6 +223,7 @@ final class Consumers {
         private final Set<String> refused = new HashSet<>();
         private final boolean later;
         private final DefaultMQProducer replier;
+        private boolean held;
 
         Push(Args args, DefaultMQProducer replier) throws Exception {
             this.replier = replier;
@@ -237,6 +251,9 @@ final class Consumers {
             } else {
                 consumer.subscribe(args.get("topic"), args.get("expression", "*"));
             }
+            if (args.has("also")) {
+                consumer.subscribe(args.get("also"), args.get("alsoExpression", "*"));
+            }
             if (args.flag("orderly")) {
                 consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> take(messages)
                     ? ConsumeOrderlyStatus.SUCCESS : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
@@ -261,8 +278,20 @@ final class Consumers {
             throw new IllegalStateException("no MessageModel");
         }
 
+        synchronized void hold(boolean on) {
+            held = on;
+            notifyAll();
+        }
+
         private synchronized boolean take(List<MessageExt> messages) {
             boolean accepted = true;
+            while (held) {
+                try {
+                    wait();
+                } catch (InterruptedException ended) {
+                    return false;
+                }
+            }
             for (MessageExt message : messages) {
                 try {
                     Map<String, Object> row = Messages.describe(message);

@@ -68,6 +68,8 @@ public final class Driver {
                 return consumers.pushMessages(args);
             case "push.state":
                 return consumers.pushState(args);
+            case "push.hold":
+                return consumers.holdPush(args);
             case "push.stop":
                 return consumers.stopPush(args);
             case "pull.start":
