@@ -241,13 +241,6 @@ impl BrokerContext {
         })
     }
 
-    /// Counts a message that a system topic has until its time comes or its transaction ends.
-    pub(crate) fn count_waiting(&self, topic: &str, bytes: u64) {
-        if let Some(topic) = self.topics.get(topic) {
-            topic.traffic.count_put(1, bytes);
-        }
-    }
-
     /// Answers a request that is refused, and logs it.
     pub(crate) fn refuse<'a>(&self, request: impl Into<RequestNames<'a>>, reply: Reply, refusal: Refusal) {
         refusal.answer(request, reply, &self.requests);

@@ -7,7 +7,7 @@ use crate::message::delay_levels::DelayLevels;
 use crate::message::properties::{self, names};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash};
-use pyrmq_remoting::names::SCHEDULE_TOPIC;
+use pyrmq_remoting::names::{HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC};
 use pyrmq_store::{AppendBatch, NewMessage, OnStored, Store, StoreError, Stored};
 use std::borrow::Cow;
 
@@ -38,6 +38,17 @@ impl PendingMessage<'_> {
 }
 
 impl<'a> PendingMessage<'a> {
+    /// The system topic that will have the message until its time comes or its transaction ends.
+    pub(crate) fn waits_in(&self) -> Option<&'static str> {
+        if self.delay_level > 0 {
+            return Some(SCHEDULE_TOPIC);
+        }
+        let topic = self.message.topic;
+        [HALF_TOPIC, TIMER_TOPIC]
+            .into_iter()
+            .find(|waits| *waits == topic)
+    }
+
     /// The message as it is stored: in the schedule topic if it is delayed.
     fn redirected(self, levels: &DelayLevels) -> NewMessage<'a> {
         let Self {

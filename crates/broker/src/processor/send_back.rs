@@ -167,7 +167,7 @@ fn count(
     counter.fetch_add(1, Ordering::Relaxed);
     context.stats.count_put(1, bytes);
     if !target.is_dead() {
-        context.count_waiting(SCHEDULE_TOPIC, bytes);
+        context.topics.count_waiting(SCHEDULE_TOPIC, bytes);
     }
     target.topic.traffic.count_put(1, bytes);
     if let Some(from) = context.topics.get(from) {

@@ -104,6 +104,13 @@ impl Topics {
         read(&self.table).get(name).cloned()
     }
 
+    /// Counts a message that a system topic has until its time comes or its transaction ends.
+    pub(crate) fn count_waiting(&self, topic: &str, bytes: u64) {
+        if let Some(topic) = self.get(topic) {
+            topic.traffic.count_put(1, bytes);
+        }
+    }
+
     /// The number of topics.
     pub fn count(&self) -> usize {
         read(&self.table).len()

@@ -29,9 +29,7 @@ use pyrmq_remoting::body::SubscriptionGroupConfig;
 use pyrmq_remoting::codes::{request as request_code, response};
 use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::message::{Durability, batch, java_hash, sys_flag};
-use pyrmq_remoting::names::{
-    HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, dead_letter_topic, group_of_retry, is_retry,
-};
+use pyrmq_remoting::names::{HALF_TOPIC, dead_letter_topic, group_of_retry, is_retry};
 use pyrmq_remoting::net::{BatchProcessor, Peer, Reply, RequestBatch};
 use pyrmq_store::{AppendBatch, BatchMessage, MessageBatch, NewMessage};
 use reply::{OpenReply, PendingReply, SPARE, SendAnswer, refuse};
@@ -244,17 +242,11 @@ impl Send {
             delay_level: target.delay_level,
         };
         let due_ms = self.due_ms(&mut pending, &parsed, half)?;
-        let waits_in = match pending.delay_level {
-            _ if half => Some(HALF_TOPIC),
-            1.. => Some(SCHEDULE_TOPIC),
-            _ => due_ms.map(|_| TIMER_TOPIC),
-        };
         let answer = SendAnswer {
             queue_id,
             reports_durability: level.is_some(),
             when_durable: self.answers_when_durable(level, &parsed),
-            half,
-            waits_in,
+            waits_in: pending.waits_in(),
             recall: due_ms.filter(|_| !is_retry(&topic.topic_name)),
             topic: Arc::clone(topic),
         };
@@ -367,7 +359,6 @@ impl Send {
             queue_id,
             reports_durability: level.is_some(),
             when_durable: self.answers_when_durable(level, &parsed),
-            half: false,
             waits_in: None,
             recall: None,
             topic: Arc::clone(&topic),

@@ -8,6 +8,7 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::HeadWriter;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{DURABILITY, Durability};
+use pyrmq_remoting::names::HALF_TOPIC;
 use pyrmq_remoting::net::{Reply, RequestNames};
 use pyrmq_remoting::sync::Completion;
 use pyrmq_store::{OnDurable, StoreError, Stored};
@@ -25,8 +26,6 @@ pub(super) struct SendAnswer {
     pub(super) reports_durability: bool,
     /// Whether the message must be on disk before the response.
     pub(super) when_durable: bool,
-    /// Whether this is the first phase of a transaction.
-    pub(super) half: bool,
     /// The system topic that has the message until its transaction ends or its time comes.
     pub(super) waits_in: Option<&'static str>,
     /// The topic that the sender named, or the dead-letter topic of its group.
@@ -81,9 +80,9 @@ impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for Pendin
                 let (count, bytes) = (u64::from(stored.count), stored.bytes());
                 context.stats.count_put(count, bytes);
                 if let Some(topic) = answer.waits_in {
-                    context.count_waiting(topic, bytes);
+                    context.topics.count_waiting(topic, bytes);
                 }
-                if answer.half {
+                if answer.is_half() {
                     context.transactions.began(&context.offsets, &self.key, &stored);
                 } else {
                     answer.topic.traffic.count_put(count, bytes);
@@ -122,7 +121,7 @@ impl Completion<Result<(), StoreError>> for PendingReply {
         let half = self
             .open_reply
             .as_ref()
-            .is_some_and(|open_reply| open_reply.answer.half);
+            .is_some_and(|open_reply| open_reply.answer.is_half());
         let late = flushed.err().map(|error| Refusal::of_flush(&error, half));
         if let Some(open_reply) = &self.open_reply {
             open_reply.log(late.as_ref());
@@ -171,6 +170,11 @@ impl PendingReply {
 }
 
 impl SendAnswer {
+    /// Whether this is the first phase of a transaction.
+    fn is_half(&self) -> bool {
+        self.waits_in == Some(HALF_TOPIC)
+    }
+
     /// What the log says of the send. Its group is not kept.
     fn names(&self, reply: &Reply) -> RequestNames<'_> {
         RequestNames {
