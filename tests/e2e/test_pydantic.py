@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import logging
 
+import pydantic
 import pytest
 from tests.e2e.test_push import make
 from tests.e2e.wire import await_true
 
 from pyrmq import PullConsumer, PushConsumer
 
-pydantic = pytest.importorskip("pydantic")
 
-
-class Line(pydantic.BaseModel):  # type: ignore[misc]
+class Line(pydantic.BaseModel):
     """A part of an order."""
 
     article: str
     count: int = 1
 
 
-class Order(pydantic.BaseModel):  # type: ignore[misc]
+class Order(pydantic.BaseModel):
     """A body."""
 
     id: int

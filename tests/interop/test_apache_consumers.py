@@ -261,7 +261,7 @@ def test_a_broadcasting_member_of_one_tag_takes_nothing_from_one_of_all(
 def test_groups_get_the_tags_that_they_want(driver: Driver, cluster: Cluster, topic: str) -> None:
     """MulTagSubIT, TagMessageWith1ConsumerIT, TagMessageWithMulConsumerIT."""
     tags = ("red", "green", "blue", None)
-    wanted = {
+    wanted: dict[str, set[str | None]] = {
         "red": {"red"},
         "red||green": {"red", "green"},
         "green|| none": {"green"},
