@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,38 @@ def test_a_strategy_that_raises_is_told(
     assert "no room for" in caplog.text
     with pytest.raises(ConfigError, match="it must be 'average', 'circle'"):
         PullConsumer(name_server=address, group="g", allocate="rooms")  # type: ignore[arg-type]
+
+
+def test_an_orderly_member_whose_queue_another_one_has_warns(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Members with different strategies: each computes that the queue is its own."""
+    make(address, topic, ["x"], queues=1)
+    with PullConsumer(name_server=address, group="looks") as looker:
+        mine = looker.queues(topic)
+    seen: list[str] = []
+    text = "the queue waits for its lock, which another client of the group has"
+
+    def member() -> PushConsumer:
+        consumer = PushConsumer(
+            name_server=address,
+            group=f"g-{topic}",
+            order="queue",
+            allocate=ByConfig(mine),
+            rebalance=1.0,
+        )
+        consumer.subscribe(topic, lambda one: seen.append(one.body.decode()))
+        return consumer
+
+    with caplog.at_level(logging.WARNING, "pyrmq"), member():
+        await_true(lambda: seen == ["x"], 10)
+        assert text not in caplog.text
+        with member():
+            await_true(lambda: text in caplog.text, 20)
+            await_true(lambda: caplog.text.count(text) == len(mine), 10)
+            # Each queue is reported once.
+            time.sleep(1.5)
+            assert caplog.text.count(text) == len(mine)
 
 
 def test_every_member_of_a_broadcasting_group_gets_every_message(

@@ -34,6 +34,8 @@ pub(crate) struct ListenerState {
     is_taken: bool,
     // Time since the machine was booted: a lock expires while the machine is suspended, too.
     locked_at: Option<Duration>,
+    // Since when the broker refuses the lock, and whether that was reported.
+    refused: Option<(Instant, bool)>,
     /// Every member reads the queue: there is no lock to wait for.
     pub(crate) is_shared: bool,
     /// When a listener finished something of it last.
@@ -54,6 +56,17 @@ impl ListenerState {
     /// When the lock that the broker gave was asked for (`clock::since_boot`); `None`: it gave none.
     pub(crate) fn set_lock(&mut self, requested_at: Option<Duration>) {
         self.locked_at = requested_at;
+        if requested_at.is_some() {
+            self.refused = None;
+        }
+    }
+
+    /// Notes that another client has the lock. True once, after it has had it for this time.
+    pub(crate) fn waits_long_for_lock(&mut self, limit: Duration) -> bool {
+        let (since, is_reported) = self.refused.get_or_insert_with(|| (Instant::now(), false));
+        let is_new = !*is_reported && since.elapsed() >= limit;
+        *is_reported |= is_new;
+        is_new
     }
 
     /// True while this consumer may trust its lock.

@@ -59,6 +59,14 @@ impl ConsumerShared {
             };
             let had_lock = queue.listeners.is_locked();
             queue.listeners.set_lock(is_locked.then_some(requested_at));
+            let limit = self.options.rebalance_interval;
+            if !is_locked && !had_lock && queue.listeners.waits_long_for_lock(limit) {
+                tracing::warn!(
+                    %key,
+                    "the queue waits for its lock, which another client of the group has; if it stays so, the \
+                     members share queues by different strategies (option `allocate`)"
+                );
+            }
             if is_locked != had_lock {
                 // What was fetched before may not be the group's next messages any more.
                 let generation = self.next_generation();
