@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.interop.test_mqadmin import until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.interop.cluster import Cluster
     from tests.interop.driver import Driver
 
@@ -40,6 +45,77 @@ def test_statistics_show_rates_and_lag(driver: Driver, cluster: Cluster, topic: 
     rows = [line.split() for line in stats.splitlines() if line.startswith(topic)]
     queues = [row[:7] for row in rows if row[1] == group]
     assert queues == [[topic, group, cluster.broker_name, "1", "8", "8", "0"]]
+
+
+def test_exported_metrics_have_the_messages_that_wait_for_their_time_or_transaction(
+    driver: Driver, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    with (
+        driver.producer(cluster.namesrv) as producer,
+        driver.producer(
+            cluster.namesrv, group=f"{topic}-producer", transaction=True
+        ) as transactional,
+        driver.push(cluster.namesrv, topic, group=f"{topic}-group") as consumer,
+    ):
+        driver.send(producer, topic, count=5)
+        driver.send(producer, topic, count=5, delay=1)
+        driver.send(transactional, topic, count=5, mode="transaction")
+        assert len(driver.pushed(consumer, 15)) == 15
+        # A real broker takes its first samples after ten seconds.
+        command = f"exportMetrics -n {cluster.namesrv} -c {cluster.cluster_name} -f {tmp_path}"
+        assert "success" in driver.mqadmin(command)
+    exported = json.loads((tmp_path / "metrics.json").read_text())
+    of_broker = exported["evaluateReport"][cluster.broker_name]
+    assert "JAVA%" in str(of_broker["runtimeVersion"]["clientInfo"])
+    quota = of_broker["runtimeQuota"]
+    rates = {"normalInTps", "normalOutTps", "transInTps", "scheduleInTps"}
+    assert {name for name, rate in quota["tps"].items() if rate > 0} == rates
+    assert quota["oneDayNum"]["transOneDayInNum"] >= 5
+    assert quota["oneDayNum"]["scheduleOneDayInNum"] >= 5
+
+
+def test_members_and_what_they_run_are_shown_and_their_offsets_cloned(
+    driver: Driver, cluster: Cluster, topic: str
+) -> None:
+    group, copy = f"{topic}-group", f"{topic}-copy"
+    where = f"-n {cluster.namesrv} -g {group}"
+    with (
+        driver.producer(cluster.namesrv) as producer,
+        driver.push(cluster.namesrv, topic, group=group) as consumer,
+    ):
+        driver.send(producer, topic, count=8, queue=1, broker=cluster.broker_name)
+        assert len(driver.pushed(consumer, 8)) == 8
+        client = f"127.0.0.1@{consumer}"
+        connections = driver.mqadmin(f"consumerConnection {where}")
+        assert re.search(rf"{client}\s+127\.0\.0\.1:\d+\s+JAVA", connections), connections
+        assert re.search(rf"^{topic}\s+\*", connections, re.MULTILINE), connections
+        running = driver.mqadmin(f"consumerStatus {where} -i {client} -s")
+        for wanted in ("CONSUME_PASSIVELY", topic, "ConsumeMessageThread"):
+            assert wanted in running, running
+        until(driver, f"consumerProgress {where}", r"Diff Total: 0\b")
+    clone = f"cloneGroupOffset -n {cluster.namesrv} -s {group} -d {copy} -t {topic} -o true"
+    assert "success" in driver.mqadmin(clone)
+    stats = driver.mqadmin(f"brokerConsumeStats -b {cluster.broker}")
+    rows = [line.split()[:7] for line in stats.splitlines() if line.startswith(topic)]
+    assert [topic, copy, cluster.broker_name, "1", "8", "8", "0"] in rows, stats
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (
+            "updateStaticTopic -n {namesrv} -b {name} -t {topic}-static -qn 4",
+            "static topics are not built yet",
+        ),
+        ("getColdDataFlowCtrInfo -b {broker}", "limits on reading cold data are not built"),
+        ("setCommitLogReadAheadMode -b {broker} -m 0", "limits on reading cold data are not built"),
+    ],
+)
+def test_what_is_not_built_is_refused_with_its_reason(
+    driver: Driver, cluster: Cluster, topic: str, command: str, reason: str
+) -> None:
+    places = {"broker": cluster.broker, "name": cluster.broker_name, "namesrv": cluster.namesrv}
+    assert reason in driver.mqadmin(command.format(topic=topic, **places))
 
 
 def test_entries_of_a_consume_queue_are_listed(
