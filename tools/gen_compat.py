@@ -73,7 +73,8 @@ _CONSUMER_HEAD = """\
 
 ## Apache's integration tests of consumers
 The classes `client.consumer.*` (but for POP), `offset.*`, `delay.*` and `recall.*` of the module
-`test`, ported as those of POP; `retry.*` is among those. All pass on this broker.
+`test`, ported as those of POP; `retry.*` is among those. All pass on this broker and on a real one
+of 5.5.0.
 
 | class | test of `tests/interop/test_apache_consumers.py` |
 |---|---|
@@ -81,19 +82,8 @@ The classes `client.consumer.*` (but for POP), `offset.*`, `delay.*` and `recall
 
 _CONSUMER_WITHOUT = (
     ("BaseBroadcast, DelayConf", "common parts of the others"),
-    ("BroadcastNormalMsgRecvFailIT, OrderMsgBroadcastIT", "none: Apache leaves them out"),
-    ("LagCalculationIT.testEstimateLag", "none: it calls methods inside of Apache's store"),
-    (
-        "NormalMsgDynamicBalanceIT.testMessageQueueListener",
-        "none: it shows the client's own listener",
-    ),
-    (
-        "OffsetNotFoundIT",
-        "none: it changes requests inside of Apache's broker. `groups.rs: "
-        "a_new_group_starts_at_0_on_a_young_queue_unless_it_says_no` sends what it makes of them",
-    ),
+    ("LagCalculationIT.testEstimateLag", "none: it calls the store inside of Apache's broker"),
     ("OffsetResetIT.testEncodeOffsetHeader", "none: it sends nothing"),
-    ("RecallWithTraceIT", "none: its trace is a message that the client sends"),
     (
         "SendAndRecallDelayMessageIT.testSendAndRecall_ukCollision",
         "none: it needs `appendTopicForTimerDeleteKey`, which is off in 5.5.0",

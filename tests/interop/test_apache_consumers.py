@@ -6,6 +6,7 @@ table. ``--rocketmq-control`` runs them on a real broker.
 
 from __future__ import annotations
 
+import base64
 import time
 from collections import Counter
 from itertools import chain, count
@@ -26,6 +27,8 @@ PAIRS = (("ours", "JSON"),)
 
 QUEUES = 4
 """Of each topic."""
+
+SYSTEM_ERROR, QUERY_NOT_FOUND, INVALID_PARAMETER = 1, 22, 29
 
 STEP_S = 0.7
 """How long messages are sent before a member comes or goes: rebalances of the client take less."""
@@ -78,7 +81,8 @@ def await_start(driver: Driver, producer: str, topic: str, consumer: str) -> Non
             return
 
 
-@pytest.mark.parametrize("members", [2, pytest.param(4, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("members", [2, 4])
 def test_members_share_what_comes_evenly(
     driver: Driver, cluster: Cluster, topic: str, members: int
 ) -> None:
@@ -126,6 +130,31 @@ def test_the_queues_of_a_member_that_ends_are_shared_by_the_others(
             for name in names:
                 driver.call("push.stop", id=name)
     assert [len(one) for one in found] == [100 // len(names)] * len(names)
+
+
+def test_a_member_is_told_which_queues_are_left_to_it(
+    driver: Driver, cluster: Cluster, topic: str
+) -> None:
+    """NormalMsgDynamicBalanceIT.testMessageQueueListener."""
+    group = f"{topic}-group"
+    with driver.push(cluster.namesrv, topic, group=group) as one:
+        assert shares(driver, one, topic, 1) == [[0, 1, 2, 3]]
+        with driver.push(cluster.namesrv, topic, group=group):
+            _, left = shares(driver, one, topic, 2)
+            assert len(left) == QUEUES // 2
+        assert shares(driver, one, topic, 3)[2] == [0, 1, 2, 3]
+
+
+def shares(driver: Driver, consumer: str, topic: str, count: int) -> list[list[int]]:
+    """Return the queues of which a client told its listener, once it did so `count` times."""
+    deadline = time.monotonic() + 30
+    while True:
+        rows = driver.call("push.state", id=consumer)["shares"]
+        found = [row["queues"] for row in rows if row["topic"] == topic]
+        if len(found) >= count:
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
 
 
 @pytest.mark.nightly
@@ -224,6 +253,45 @@ def test_a_broadcasting_member_gets_nothing_of_before_its_start(
             assert had(driver, [late], "m-") == [[]]
 
 
+@pytest.mark.nightly
+def test_broadcasting_members_get_the_messages_of_a_queue_in_order(
+    driver: Driver, cluster: Cluster, topic: str
+) -> None:
+    """OrderMsgBroadcastIT."""
+    options: dict[str, object] = {"broadcast": True, "orderly": True}
+    group = f"{topic}-group"
+    with (
+        driver.producer(cluster.namesrv) as producer,
+        driver.push(cluster.namesrv, topic, group=group, **options) as one,
+        driver.push(cluster.namesrv, topic, group=group, **options) as two,
+    ):
+        driver.send(producer, topic, count=40, shards=QUEUES)
+        for name in (one, two):
+            rows = driver.pushed(name, 40)
+            assert sorted(bodies(rows)) == sorted(named("m", 40))
+            for queue in range(QUEUES):
+                mine = [row["queueOffset"] for row in rows if row["queueId"] == queue]
+                assert mine == list(range(10))
+
+
+@pytest.mark.nightly
+def test_a_broadcasting_member_that_refuses_messages_takes_nothing_from_others(
+    driver: Driver, cluster: Cluster, topic: str
+) -> None:
+    """BroadcastNormalMsgRecvFailIT."""
+    group = f"{topic}-group"
+    with (
+        driver.producer(cluster.namesrv) as producer,
+        driver.push(cluster.namesrv, topic, group=group, broadcast=True) as takes,
+        driver.push(cluster.namesrv, topic, group=group, broadcast=True, later=True) as refuses,
+    ):
+        driver.send(producer, topic, count=16)
+        await_all(driver, [takes, refuses], named("m", 16))
+        for name in (takes, refuses):
+            rows = driver.pushed(name, 17, timeout=1)
+            assert sorted(bodies(rows)) == sorted(named("m", 16)), "a broadcast comes once"
+
+
 def test_broadcasting_members_get_the_messages_of_their_tag(
     driver: Driver, cluster: Cluster, topic: str
 ) -> None:
@@ -242,6 +310,7 @@ def test_broadcasting_members_get_the_messages_of_their_tag(
             assert sorted(had(driver, [name])[0]) == sorted(named("m", 40))
 
 
+@pytest.mark.nightly
 def test_a_broadcasting_member_of_one_tag_takes_nothing_from_one_of_all(
     driver: Driver, cluster: Cluster, topic: str
 ) -> None:
@@ -267,6 +336,7 @@ def test_groups_get_the_tags_that_they_want(driver: Driver, cluster: Cluster, to
         "green|| none": {"green"},
         "none": set(),
         "*": {*tags},
+        "": {*tags},
     }
     names = {expression: driver.new_id("push") for expression in wanted}
     with driver.producer(cluster.namesrv) as producer:
@@ -313,14 +383,15 @@ def test_members_subscribe_to_several_topics(driver: Driver, cluster: Cluster, t
     """OneConsumerMulTopicIT, MulConsumerMulTopicIT."""
     other = f"{topic}-other"
     driver.call("admin.createTopic", namesrv=cluster.namesrv, topic=other, broker=cluster.broker)
-    options = {"also": other, "alsoExpression": "red"}
     due = named("m", 10) + named("red", 10)
     with (
         driver.producer(cluster.namesrv) as producer,
-        driver.push(cluster.namesrv, topic, group=f"{topic}-alone", **options) as alone,
-        driver.push(cluster.namesrv, topic, group=f"{topic}-pair", **options) as one,
-        driver.push(cluster.namesrv, topic, group=f"{topic}-pair", **options) as two,
+        driver.push(cluster.namesrv, topic, group=f"{topic}-alone") as alone,
+        driver.push(cluster.namesrv, topic, group=f"{topic}-pair") as one,
+        driver.push(cluster.namesrv, topic, group=f"{topic}-pair") as two,
     ):
+        for name in (alone, one, two):
+            driver.call("push.subscribe", id=name, topic=other, expression="red")
         driver.send(producer, topic, count=10)
         for tag in ("blue", "red"):
             driver.send(producer, other, count=10, tag=tag, prefix=tag)
@@ -403,6 +474,26 @@ def test_the_lag_is_what_is_stored_and_not_committed(
     await_progress(driver, cluster, group, behind=40, in_flight=0)
 
 
+def test_a_member_reads_nothing_while_it_does_not_learn_its_offset(
+    driver: Driver, cluster: Cluster, topic: str
+) -> None:
+    """OffsetNotFoundIT."""
+    group = f"{topic}-group"
+    with driver.producer(cluster.namesrv) as producer:
+        driver.send(producer, topic, count=10)
+    with (
+        driver.push(cluster.namesrv, topic, group=group, query="nameless") as silent,
+        driver.push(cluster.namesrv, topic, group=f"{group}-strict", query="strict") as strict,
+    ):
+        assert sorted(bodies(driver.pushed(strict, 10))) == named("m", 10)
+        assert driver.call("push.state", id=strict)["queryCodes"] == [QUERY_NOT_FOUND]
+        assert driver.pushed(silent, 1, timeout=1) == []
+        refused = INVALID_PARAMETER if cluster.kind == "ours" else SYSTEM_ERROR
+        assert driver.call("push.state", id=silent)["queryCodes"] == [refused]
+    with driver.push(cluster.namesrv, topic, group=group) as consumer:
+        assert sorted(bodies(driver.pushed(consumer, 10))) == named("m", 10)
+
+
 @pytest.mark.nightly
 def test_a_listener_begins_again_where_an_operator_has_reset_its_group(
     driver: Driver, cluster: Cluster, topic: str
@@ -461,22 +552,19 @@ def test_timer_messages_are_taken_back_and_no_others(
     driver: Driver, cluster: Cluster, topic: str
 ) -> None:
     """SendAndRecallDelayMessageIT."""
-    change = f"updateBrokerConfig -b {cluster.broker} -k recallMessageEnable -v true"
-    assert "success" in driver.mqadmin(change)
-    at = round(time.time() * 1000) + 3000
-    ways: tuple[dict[str, int], ...] = (
-        {},
-        {"delay": 1},
-        {"setDelayTimeMs": 3000},
-        {"setDelayTimeSec": 3},
-        {"setDeliverTimeMs": at},
-    )
+    allow_recalls(driver, cluster)
+
+    def ways() -> tuple[dict[str, int], ...]:
+        at = round(time.time() * 1000) + 6000
+        timed = ({"setDelayTimeMs": 6000}, {"setDelayTimeSec": 6}, {"setDeliverTimeMs": at})
+        return ({}, {"delay": 1}, *timed)
+
     with (
         driver.producer(cluster.namesrv) as producer,
         driver.push(cluster.namesrv, topic, group=f"{topic}-group") as consumer,
     ):
         for prefix in ("kept", "taken"):
-            for number, way in enumerate(ways):
+            for number, way in enumerate(ways()):
                 (sent,) = driver.send(producer, topic, prefix=prefix, start=number, **way)
                 handle = sent.get("recallHandle")
                 assert (handle is None) == (number < 2), "only timer messages can be recalled"
@@ -484,6 +572,37 @@ def test_timer_messages_are_taken_back_and_no_others(
                     asked = {"topic": topic, "handle": handle}
                     told = driver.call("producer.recall", id=producer, **asked)
                     assert told["msgId"] == sent["msgId"]
-        due = sorted([*named("kept", len(ways)), *named("taken", 2)])
+        due = sorted([*named("kept", 5), *named("taken", 2)])
         assert sorted(bodies(driver.pushed(consumer, len(due)))) == due
         assert sorted(bodies(driver.pushed(consumer, len(due) + 1, timeout=1.5))) == due
+
+
+@pytest.mark.nightly
+def test_a_recall_is_traced(driver: Driver, cluster: Cluster, topic: str) -> None:
+    """RecallWithTraceIT."""
+    allow_recalls(driver, cluster)
+    group, message_id = f"{topic}-producer", "7F00000100002A139A5528D1F1C90000"
+    due = round(time.time() * 1000) + 30_000
+    handle = f"v1 {topic} {cluster.broker_name} {due} {message_id}"
+    with (
+        driver.producer(cluster.namesrv, group=group, trace=topic) as producer,
+        driver.push(cluster.namesrv, topic, group=f"{topic}-group") as consumer,
+    ):
+        assert recall(driver, producer, topic, handle) == message_id
+        (row,) = driver.pushed(consumer, 1)
+    (context,) = driver.call("trace.decode", body=row["body"])["contexts"]
+    expected = {"type": "Recall", "group": group, "success": True, "msgId": message_id}
+    assert context.items() >= expected.items()
+
+
+def allow_recalls(driver: Driver, cluster: Cluster) -> None:
+    """Make the broker take recalls."""
+    change = f"updateBrokerConfig -b {cluster.broker} -k recallMessageEnable -v true"
+    assert "success" in driver.mqadmin(change)
+
+
+def recall(driver: Driver, producer: str, topic: str, handle: str) -> str:
+    """Recall with a handle in clear text; return the id that the broker answers."""
+    text = base64.urlsafe_b64encode(handle.encode()).decode()
+    told: str = driver.call("producer.recall", id=producer, topic=topic, handle=text)["msgId"]
+    return told

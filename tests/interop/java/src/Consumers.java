@@ -8,9 +8,11 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageQueueListener;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -48,7 +50,14 @@ final class Consumers {
         Push push = pushes.get(args.get("id"));
         Map<String, Object> out = new LinkedHashMap<>();
         out.put("seen", push.size());
+        out.put("shares", push.shares());
+        out.put("queryCodes", push.queries == null ? null : push.queries.codes());
         return out;
+    }
+
+    Object subscribePush(Args args) throws Exception {
+        pushes.get(args.get("id")).consumer.subscribe(args.get("topic"), args.get("expression", "*"));
+        return Collections.emptyMap();
     }
 
     /** Let calls of the listener wait from now on, or end. */
@@ -223,13 +232,16 @@ final class Consumers {
         private final Set<String> refused = new HashSet<>();
         private final boolean later;
         private final DefaultMQProducer replier;
+        private final List<Object> shares = new ArrayList<>();
+        private final Queries queries;
         private boolean held;
 
         Push(Args args, DefaultMQProducer replier) throws Exception {
             this.replier = replier;
             later = args.flag("later");
+            queries = args.has("query") ? new Queries(args.get("query")) : null;
             consumer = new DefaultMQPushConsumer(
-                args.get("group"), Signing.hook(args), new AllocateMessageQueueAveragely());
+                args.get("group"), queries == null ? Signing.hook(args) : queries, new AllocateMessageQueueAveragely());
             consumer.setNamesrvAddr(args.get("namesrv"));
             Quick.set(consumer);
             consumer.setInstanceName(args.get("id"));
@@ -243,6 +255,8 @@ final class Consumers {
             if (args.flag("broadcast")) {
                 Reflect.setEnum(consumer, "setMessageModel", messageModel(), "BROADCASTING");
             }
+            MessageQueueListener listener = (topic, all, mine) -> shared(topic, mine);
+            Reflect.setIfThere(consumer, "setMessageQueueListener", MessageQueueListener.class, listener);
             if (args.flag("pop")) {
                 Reflect.setIfThere(consumer, "setClientRebalance", boolean.class, false);
             }
@@ -250,9 +264,6 @@ final class Consumers {
                 consumer.subscribe(args.get("topic"), MessageSelector.bySql(args.get("sql")));
             } else {
                 consumer.subscribe(args.get("topic"), args.get("expression", "*"));
-            }
-            if (args.has("also")) {
-                consumer.subscribe(args.get("also"), args.get("alsoExpression", "*"));
             }
             if (args.flag("orderly")) {
                 consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> take(messages)
@@ -309,6 +320,18 @@ final class Consumers {
             }
             notifyAll();
             return accepted;
+        }
+
+        private synchronized void shared(String topic, Set<MessageQueue> mine) {
+            Map<String, Object> row = new LinkedHashMap<>();
+            row.put("topic", topic);
+            row.put("queues", mine.stream().map(MessageQueue::getQueueId).sorted().collect(Collectors.toList()));
+            shares.add(row);
+        }
+
+        /** What the client told its listener of queues, in order. */
+        synchronized List<Object> shares() {
+            return new ArrayList<>(shares);
         }
 
         synchronized int size() {

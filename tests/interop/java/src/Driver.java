@@ -68,6 +68,8 @@ public final class Driver {
                 return consumers.pushMessages(args);
             case "push.state":
                 return consumers.pushState(args);
+            case "push.subscribe":
+                return consumers.subscribePush(args);
             case "push.hold":
                 return consumers.holdPush(args);
             case "push.stop":

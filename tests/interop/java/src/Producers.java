@@ -31,6 +31,8 @@ final class Producers {
             transactional.setTransactionListener(new Listener(args.get("local", "commit"), args.get("check", "commit")));
             producer = transactional;
         } else if (args.has("trace")) {
+            // 5.x traces a recall only with this.
+            System.setProperty("com.rocketmq.recall.default.trace.enable", "true");
             producer = new DefaultMQProducer(args.get("group"), null, true, args.get("trace"));
         } else {
             producer = new DefaultMQProducer(args.get("group"), Signing.hook(args));
