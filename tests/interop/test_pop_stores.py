@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOPIC, GROUP = "moved", "movers"
-ORDERED = "moved-in-order"
+ORDERED, AGAIN = "moved-in-order", "again-in-order"
 INVISIBLE_S = 20.0
-HIDDEN_S = 45.0
-"""Longer than a broker takes to stop and the next one to start, twice."""
+HIDDEN_S = 60.0
+"""Longer than a broker takes to stop, the next one to start, and its part of a test."""
 SENT = [f"{number:02}" for number in range(12)]
 
 
@@ -98,8 +98,8 @@ def plain_and_ordered(address: str, stack: ExitStack) -> tuple[SimpleConsumer, S
     """Make a consumer of each group, subscribed."""
     plain = SimpleConsumer(name_server=address, group=GROUP)
     ordered = SimpleConsumer(name_server=address, group=f"{GROUP}-in-order", order="queue")
-    for consumer, topic in ((plain, TOPIC), (ordered, ORDERED)):
-        stack.enter_context(consumer).subscribe(topic)
+    for consumer, topics in ((plain, [TOPIC]), (ordered, [ORDERED, AGAIN])):
+        stack.enter_context(consumer).subscribe(topics)
     return plain, ordered
 
 
@@ -116,64 +116,83 @@ def take(
     return found
 
 
-def receipt(message: PoppedMessage) -> Receipt:
-    """Return what another process would have of it."""
-    return Receipt(message.receipt.topic, message.receipt.handle)
+def take_twice(
+    consumer: SimpleConsumer, address: str, topic: str, bodies: list[str], count: int
+) -> dict[str, PoppedMessage]:
+    """Send messages, and receive the first of them until they come for the second time."""
+    send(address, topic, bodies)
+    take(consumer, count, invisible=1.0)
+    found = take(consumer, count)
+    assert {body: one.reconsume_times for body, one in found.items()} == dict.fromkeys(
+        bodies[:count], 1
+    )
+    return found
 
 
-def due(message: PoppedMessage) -> float:
-    """When it comes again, by the brokers' clock, in seconds."""
-    _, popped_ms, invisible_ms = map(int, message.receipt.handle.split()[:3])
+def receipts(messages: dict[str, PoppedMessage]) -> dict[str, Receipt]:
+    """Return what another process would have of them."""
+    return {body: Receipt(one.receipt.topic, one.receipt.handle) for body, one in messages.items()}
+
+
+def due(receipt: Receipt) -> float:
+    """When its message comes again, by the brokers' clock, in seconds."""
+    _, popped_ms, invisible_ms = map(int, receipt.handle.split()[:3])
     return (popped_ms + invisible_ms) / 1000
 
 
 @pytest.mark.interop_all
 @pytest.mark.timeout(300)
 def test_what_is_in_flight_goes_from_the_real_broker_to_ours_and_back(tmp_path: Path) -> None:
-    """Of a plain and of an ordered group, with modes, changed times and a second delivery."""
+    """Of a plain and of an ordered group: modes, changed times, second deliveries of both."""
     artifacts.require_java()
     store = tmp_path / "store"
     with OurNameServer() as names:
         with serving("java", names, store) as address, ExitStack() as stack:
             admin = stack.enter_context(Admin(name_server=address))
-            for topic in (TOPIC, ORDERED):
+            for topic in (TOPIC, ORDERED, AGAIN):
                 admin.create_topic(topic, queues=1)
             plain, ordered = plain_and_ordered(address, stack)
             admin.set_consume_mode(GROUP, TOPIC, "pop", share=2)
-            send(address, TOPIC, ["p0"])
-            take(plain, 1, invisible=1.0)
-            hidden = take(plain, 1)
-            assert hidden["p0"].reconsume_times == 1
+            popped = take_twice(plain, address, TOPIC, ["p0"], 1)
             send(address, TOPIC, [f"p{number}" for number in range(1, 7)])
             send(address, ORDERED, [f"o{number}" for number in range(6)])
-            hidden |= take(plain, 4) | take(ordered, 3)
-            plain.ack(hidden["p1"])
-            plain.change_invisible(hidden["p2"], HIDDEN_S + 5)
-            ordered.ack(hidden["o0"])
+            popped |= take(plain, 4) | take(ordered, 3)
+            plain.ack(popped["p1"])
+            plain.change_invisible(popped["p2"], HIDDEN_S + 5)
+            ordered.ack(popped["o0"])
+            hidden = receipts(popped)
         with serving("ours", names, store) as address, ExitStack() as stack:
             admin = stack.enter_context(Admin(name_server=address))
             assert admin.consume_modes(GROUP, TOPIC) == {"broker-a": ConsumeMode("pop", 2)}
             admin.set_consume_mode(GROUP, TOPIC, "pop", share=3)
             plain, ordered = plain_and_ordered(address, stack)
             assert not ordered.receive(wait=0.5), "the queue is closed"
-            ordered.ack(receipt(hidden["o1"]))
-            plain.ack(receipt(hidden["p3"]))
-            hidden |= take(plain, 2)
-            plain.ack(hidden["p5"])
+            ordered.ack(hidden["o1"])
+            plain.ack(hidden["p3"])
+            popped = take(plain, 2)
+            plain.ack(popped["p5"])
+            popped |= take_twice(plain, address, TOPIC, ["p7"], 1)
+            popped |= take_twice(ordered, address, AGAIN, ["q0", "q1", "q2"], 2)
+            ordered.ack(popped["q0"])
+            plain.change_invisible(hidden["p4"], HIDDEN_S)
+            ordered.change_invisible(hidden["o2"], HIDDEN_S)
+            hidden |= receipts(popped)
         came: dict[str, tuple[float, int]] = {}
         with serving("java", names, store) as address, ExitStack() as stack:
             admin = stack.enter_context(Admin(name_server=address))
             assert admin.consume_modes(GROUP, TOPIC) == {"broker-a": ConsumeMode("pop", 3)}
             consumers = plain_and_ordered(address, stack)
-            deadline = time.monotonic() + 120
-            while len(came) < 8 and time.monotonic() < deadline:
+            deadline = time.monotonic() + 150
+            while len(came) < 11 and time.monotonic() < deadline:
                 for consumer in consumers:
                     for one in consumer.receive(invisible=60.0, wait=1.0):
                         came[one.body.decode()] = (time.time(), one.reconsume_times)
                         consumer.ack(one)
             assert not [one for consumer in consumers for one in consumer.receive(wait=3.0)]
     tries = {body: tries for body, (_, tries) in came.items()}
-    assert tries == {"o2": 1, "o3": 0, "o4": 0, "o5": 0, "p0": 2, "p2": 1, "p4": 1, "p6": 1}
+    ordered_tries = {"o2": 1, "o3": 0, "o4": 0, "o5": 0, "q1": 2, "q2": 0}
+    assert tries == ordered_tries | {"p0": 2, "p2": 1, "p4": 1, "p6": 1, "p7": 2}
     assert [body for body in came if body.startswith("o")] == ["o2", "o3", "o4", "o5"]
+    assert [body for body in came if body.startswith("q")] == ["q1", "q2"]
     early = {body: due(hidden[body]) - at for body, (at, _) in came.items() if body in hidden}
     assert max(early.values()) < 1.0, f"seconds too early: {early}"
