@@ -146,7 +146,7 @@ def test_a_member_is_told_which_queues_are_left_to_it(
 
 
 def shares(driver: Driver, consumer: str, topic: str, count: int) -> list[list[int]]:
-    """Return the queues of which a client told its listener, once it did so `count` times."""
+    """Return the queues that a client has announced to its listener, after `count` times."""
     deadline = time.monotonic() + 30
     while True:
         rows = driver.call("push.state", id=consumer)["shares"]

@@ -270,7 +270,7 @@ fn senders_to_queues_whose_files_hang_hold_up_no_one_else() {
             site.send_ok(topic, b"good", "").await;
         }
         let hang = Hang::of(&disk, "/consumequeue/");
-        // So many that their queues are written early.
+        // More than a queue keeps in memory: it is written early.
         let sent = [("T", &senders[0]), ("U", &senders[1])]
             .map(|(topic, sender)| asking(&site, sender, send_batch(topic, 4000)));
         eventually("a queue is being written", async || disk.waiting_writes() > 0).await;

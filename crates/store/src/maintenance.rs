@@ -230,6 +230,18 @@ fn drop_cold(engine: &Engine) {
     }
 }
 
+fn check_disk_space(engine: &Engine) {
+    if let Err(error) = engine.shared.state.check_disk_space() {
+        tracing::error!(%error, "cannot see how much space is free");
+    }
+}
+
+fn clean(engine: &Engine) {
+    if let Err(error) = engine.retention.clean(false) {
+        tracing::error!(%error, "cannot delete old files");
+    }
+}
+
 fn maintain(engine: &Engine) {
     let queue_tick = || Duration::from_millis(engine.shared.live.flush_queue_interval_ms());
     let clean_tick = || Duration::from_millis(engine.shared.live.clean_interval_ms());
@@ -267,10 +279,8 @@ fn maintain(engine: &Engine) {
         if drops.is_due(DROP_INTERVAL) {
             drop_cold(engine);
         }
-        if disk_checks.is_due(DISK_CHECK)
-            && let Err(error) = engine.shared.state.check_disk_space()
-        {
-            tracing::error!(%error, "cannot see how much space is free");
+        if disk_checks.is_due(DISK_CHECK) {
+            check_disk_space(engine);
         }
         if checkpoints.is_due(CHECKPOINT) {
             let saved = engine.shared.checkpoint.save_changed();
@@ -285,10 +295,8 @@ fn maintain(engine: &Engine) {
         queue_sync.sync_if_due(engine);
         check_heads(&mut heads, engine);
         engine.queue_maintenance.mismatches.check();
-        if cleanings.is_due(clean_tick())
-            && let Err(error) = engine.retention.clean(false)
-        {
-            tracing::error!(%error, "cannot delete old files");
+        if cleanings.is_due(clean_tick()) {
+            clean(engine);
         }
     }
 }

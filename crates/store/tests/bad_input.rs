@@ -460,11 +460,8 @@ fn the_log_behind_its_last_good_record_is_searched_once() {
         put(&store, "T", 0, b"bad");
     }
     let end = u64::try_from(store.end_position()).unwrap();
-    edit(
-        &dir.path().join(OLDEST_SEGMENT),
-        from,
-        &vec![0xEE; usize::try_from(end - from).unwrap()],
-    );
+    let damage = vec![0xEE; usize::try_from(end - from).unwrap()];
+    edit(&dir.path().join(OLDEST_SEGMENT), from, &damage);
     for offset in good..good + bad {
         assert!(try_get(&store, "T", 0, offset).map_or(true, |got| got.count == 0));
     }

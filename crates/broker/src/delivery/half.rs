@@ -58,7 +58,7 @@ pub(crate) fn copy_of_open<'a>(half: &Record<'a>, topic: &'a str, text: &'a str)
 
 /// What the log has of a half's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Commit {
+pub(crate) enum CommitSearch {
     /// Nothing, and nothing of a later transaction with its unique id.
     Nothing,
     /// The message.
@@ -71,13 +71,13 @@ pub(crate) enum Commit {
 /// application may send one message twice. So the message must have the half's time of birth, which every broker keeps,
 /// and lie behind the first half if that is known; the half by which it was committed, too, which a delayed message
 /// does not say.
-pub(crate) fn find_commit(store: &Store, half: &Record<'_>, after: i64) -> Result<Commit, StoreError> {
+pub(crate) fn find_commit(store: &Store, half: &Record<'_>, after: i64) -> Result<CommitSearch, StoreError> {
     let first = first_half(half);
     let from = first.unwrap_or(0).max(after);
     let text = half.properties.as_str().unwrap_or_default();
     let of_half = properties::parse(text);
     let (Some(topic), Some(id)) = (properties::find(text, names::REAL_TOPIC), of_half.unique_key) else {
-        return Ok(Commit::Nothing);
+        return Ok(CommitSearch::Nothing);
     };
     let mut has_later = false;
     let mut is_own = |record: &Record<'_>| {
@@ -113,17 +113,21 @@ pub(crate) fn find_commit(store: &Store, half: &Record<'_>, after: i64) -> Resul
         let found = store.query_from(&query, from)?;
         let mut records = record::records(&found.body).map_while(Result::ok);
         if records.any(|record| is_own(&record)) {
-            return Ok(Commit::Own);
+            return Ok(CommitSearch::Own);
         }
         // If the index is missing or incomplete, the queues themselves are searched.
         if !found.is_complete {
             for queue_id in queues_of(store, topic, own) {
                 let first = store.offset_by_position(topic, queue_id, from)?;
                 if has_record(store, (topic, queue_id), first, &mut is_own)? {
-                    return Ok(Commit::Own);
+                    return Ok(CommitSearch::Own);
                 }
             }
         }
     }
-    Ok(if has_later { Commit::Later } else { Commit::Nothing })
+    Ok(if has_later {
+        CommitSearch::Later
+    } else {
+        CommitSearch::Nothing
+    })
 }

@@ -14,7 +14,7 @@
 //! rebuilt from the two queues; an open half whose message is already in the log (the broker died between commit and
 //! op) is only closed. So a message appears once or never, whichever side dies, and when.
 
-use crate::delivery::half::{Commit, QUEUE, first_known, is_copy};
+use crate::delivery::half::{CommitSearch, QUEUE, first_known, is_copy};
 use crate::delivery::scan::has_record;
 use crate::message::properties::{self, names};
 use crate::tables::offsets::Offsets;
@@ -62,9 +62,9 @@ impl OpenTransaction {
     }
 
     /// Records whether a search has found its message. What is written from now on is known without another one.
-    pub(crate) fn record_search(&mut self, commit: Commit) {
+    pub(crate) fn record_search(&mut self, commit: CommitSearch) {
         self.found = false;
-        self.committed |= commit == Commit::Own;
+        self.committed |= commit == CommitSearch::Own;
     }
 }
 

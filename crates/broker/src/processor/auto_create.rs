@@ -437,7 +437,7 @@ impl fmt::Debug for AutoCreate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processor::site::{self, Line, soon};
+    use crate::processor::site::{self, Line, in_time};
     use pyrmq_remoting::codes::request;
     use std::sync::atomic::AtomicBool;
     use std::sync::mpsc::{Receiver, Sender, channel};
@@ -510,28 +510,28 @@ mod tests {
     async fn a_row_that_panics_takes_neither_its_round_nor_the_next_one_with_it() {
         let site = Site::new();
         site.ask(1);
-        soon("the first round runs", || {
+        in_time("the first round runs", || {
             lock(&site.queue.list).waiting.is_empty()
         })
         .await;
         site.ask(2);
         site.ask(3);
         site.go_on.send(()).unwrap();
-        soon("all are answered", || site.line.codes().len() == 3).await;
+        in_time("all are answered", || site.line.codes().len() == 3).await;
         let expected = [
             (1, response::SYSTEM_ERROR),
             (2, response::SUCCESS),
             (3, response::SUCCESS),
         ];
         assert_eq!(site.line.codes(), expected);
-        soon("nothing is left", || {
+        in_time("nothing is left", || {
             let list = lock(&site.queue.list);
             let is_idle = list.order_keys.is_empty() && !list.has_worker;
             is_idle && site.queue.backlog.is_empty() && site.line.pauses() == 0
         })
         .await;
         site.ask(4);
-        soon("later ones find a thread", || site.line.codes().len() == 4).await;
+        in_time("later ones find a thread", || site.line.codes().len() == 4).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -547,10 +547,10 @@ mod tests {
         // It is behind others, like one that ends the membership of a client.
         site.ask_for(most + 2, at("key"));
         site.go_on.send(()).unwrap();
-        soon("all are answered", || site.line.codes().len() == MAX_REQUESTS + 2).await;
+        in_time("all are answered", || site.line.codes().len() == MAX_REQUESTS + 2).await;
         assert!(site.line.codes().contains(&(most + 2, response::SUCCESS)));
         site.ask(0);
-        soon("there is room again", || {
+        in_time("there is room again", || {
             site.line.codes().contains(&(0, response::SUCCESS))
         })
         .await;
@@ -560,7 +560,7 @@ mod tests {
     async fn what_needs_nothing_is_served_before_more_is_made() {
         let site = Site::new();
         site.ask(1);
-        soon("the first one is served", || {
+        in_time("the first one is served", || {
             lock(&site.queue.list).paused.is_some()
         })
         .await;
@@ -575,12 +575,12 @@ mod tests {
         assert_eq!(site.line.pauses(), 1);
         site.go_on.send(()).unwrap();
         let mut expected = vec![(1, response::SYSTEM_ERROR), (2, response::SUCCESS)];
-        soon("the second one is served", || site.line.codes() == expected).await;
-        soon("its connection is read on", || site.line.pauses() == 0).await;
+        in_time("the second one is served", || site.line.codes() == expected).await;
+        in_time("its connection is read on", || site.line.pauses() == 0).await;
         assert!(!site.queue.is_behind(&site.peer, "key") && site.queue.is_behind(&site.peer, "other"));
         assert_eq!(site.line.codes(), expected);
         site.broker.disk.hang(false);
         expected.extend([(3, response::SUCCESS), (4, response::SUCCESS)]);
-        soon("the others are served", || site.line.codes() == expected).await;
+        in_time("the others are served", || site.line.codes() == expected).await;
     }
 }

@@ -119,7 +119,7 @@ impl Processor for Search {
 mod tests {
     use super::*;
     use crate::processor::Answer;
-    use crate::processor::site::{Line, Site, soon};
+    use crate::processor::site::{Line, Site, in_time};
     use pyrmq_remoting::codes::request;
     use pyrmq_remoting::sync::lock;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -196,11 +196,11 @@ mod tests {
         }
         assert_eq!(refused.codes().len(), 1);
         GATE.open();
-        soon("all are answered", || {
+        in_time("all are answered", || {
             lines.iter().all(|line| line.codes().len() == 21) && refused.codes().len() == 16
         })
         .await;
-        soon("nothing waits", || searches.backlog.is_empty()).await;
+        in_time("nothing waits", || searches.backlog.is_empty()).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -213,13 +213,13 @@ mod tests {
         let (stays, (gone, line)) = (Line::peer(1), Line::peer(2));
         ask(&row, (&stays.0, 1), 0);
         ask(&row, (&stays.0, 2), 0);
-        soon("both run", || GATE.begun() == SEARCHES).await;
+        in_time("both run", || GATE.begun() == SEARCHES).await;
         ask(&row, (&gone, 3), 0);
         ask(&row, (&stays.0, 4), 0);
         line.end();
         GATE.open();
-        soon("the last one is answered", || stays.1.codes().len() == 3).await;
-        soon("nothing waits", || searches.backlog.is_empty()).await;
+        in_time("the last one is answered", || stays.1.codes().len() == 3).await;
+        in_time("nothing waits", || searches.backlog.is_empty()).await;
         assert_eq!(GATE.begun(), 3);
     }
 
@@ -231,6 +231,6 @@ mod tests {
         let row = searches.row(|_, _, _| Ok(Command::response(response::SUCCESS)));
         let (peer, line) = Line::peer(1);
         ask(&row, (&peer, 1), 0);
-        soon("it is answered", || line.codes() == [(1, response::SYSTEM_BUSY)]).await;
+        in_time("it is answered", || line.codes() == [(1, response::SYSTEM_BUSY)]).await;
     }
 }

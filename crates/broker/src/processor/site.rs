@@ -94,6 +94,6 @@ impl Outbox for Line {
     fn close(&self) {}
 }
 
-pub(super) async fn soon(what: &str, condition: impl FnMut() -> bool) {
+pub(super) async fn in_time(what: &str, condition: impl FnMut() -> bool) {
     assert!(eventually(condition).await, "not in time: {what}");
 }

@@ -35,7 +35,7 @@ impl Drop for LockHeld<'_> {
     }
 }
 
-/// So many threads wait for the append lock that no other may.
+/// No more threads may wait for the append lock.
 pub(crate) struct TooManyWait;
 
 /// Wakes a thread that waits for the append lock when it is dropped, which is after the lock was released.

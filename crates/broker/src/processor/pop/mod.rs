@@ -3,6 +3,7 @@
 //! `QueryAssignmentProcessor`). What the broker remembers of pops is in `crate::pop`.
 
 mod ack;
+mod admission;
 mod assign;
 mod change;
 mod peek;
@@ -20,14 +21,12 @@ pub(crate) use revive::revive;
 pub(crate) use rows::rows;
 pub(crate) use take::Pop;
 
-use crate::admission;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::pop::pop_check_point::{ReviveLog, revive_topic};
 use crate::processor::offset::is_read_from_start;
 use crate::tables::topics::Topic;
 use pyrmq_remoting::Command;
-use pyrmq_remoting::body::SubscriptionGroupConfig;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::receipt::PopSource;
 use pyrmq_remoting::names;
@@ -36,44 +35,6 @@ use std::sync::Arc;
 
 /// Where a group without an offset begins: at the newest message (Apache `ConsumeInitMode.MAX`).
 const INIT_AT_NEWEST: i32 = 1;
-
-/// Topic and group of a request that may read them. `queue_id` -1 is every queue.
-type Admitted = (Arc<Topic>, Arc<SubscriptionGroupConfig>);
-
-/// The checks that pops, peeks and notifications share, in Apache's order.
-fn admit(
-    context: &BrokerContext,
-    what: &str,
-    topic: &str,
-    group: &str,
-    queue_id: i32,
-) -> Result<Admitted, Refusal> {
-    if !admission::is_readable(context.live.broker_permission()) {
-        let text = format!(
-            "the broker[{}] {what} message is forbidden: brokerPermission of {}",
-            context.options.broker_ip1, context.options.broker_name
-        );
-        return Err(Refusal::new(response::NO_PERMISSION, text));
-    }
-    let known = context
-        .topics
-        .get(topic)
-        .ok_or_else(|| Refusal::no_topic(topic))?;
-    if !admission::is_readable(known.perm) {
-        let text = format!("the topic[{topic}] {what} message is forbidden: its perm");
-        return Err(Refusal::new(response::NO_PERMISSION, text));
-    }
-    if queue_id >= known.read_queue_nums || queue_id < -1 {
-        let text = illegal_queue(queue_id, &known);
-        return Err(Refusal::new(response::INVALID_PARAMETER, text));
-    }
-    let config = context.group(group)?;
-    if !config.consume_enable {
-        let text = format!("subscription group no permission, {group}: consumeEnable");
-        return Err(Refusal::new(response::NO_PERMISSION, text));
-    }
-    Ok((known, config))
-}
 
 fn illegal_queue(queue_id: i32, topic: &Topic) -> String {
     format!(

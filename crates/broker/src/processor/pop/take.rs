@@ -11,22 +11,18 @@
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::long_polling;
-use crate::pop::MAX_MESSAGES;
 use crate::pop::hold::HeldPop;
 use crate::pop::order::OrderedPop;
 use crate::pop::pop_check_point::Taken;
+use crate::processor::pop::admission::AdmittedPop;
 use crate::processor::pop::result::{PopResult, as_original};
-use crate::processor::pop::wait::{Outcome, Wait, filter};
-use crate::processor::pop::{
-    admit, check_invisible_time, pop_offset, retry_topics, revive_log, revive_queues,
-};
-use crate::tables::subscription::MessageFilter;
+use crate::processor::pop::wait::{Outcome, Wait};
+use crate::processor::pop::{pop_offset, retry_topics, revive_log};
 use crate::tables::topics::Topic;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{PopMessageRequestHeader, PopMessageResponseHeader};
 use pyrmq_remoting::message::receipt::PopSource;
 use pyrmq_remoting::message::{Record, record};
-use pyrmq_remoting::names::POP_ORDER_REVIVE_QUEUE;
 use pyrmq_remoting::net::{Peer, Processor, Reply};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{GetMessage, GetMessageResult, GetStatus, StoreError};
@@ -41,16 +37,6 @@ const TRY_AGAIN_MS: i64 = 100;
 #[derive(Debug)]
 pub(crate) struct Pop {
     pub(super) context: Arc<BrokerContext>,
-}
-
-/// What a pop may read.
-struct Admitted {
-    topic: Arc<Topic>,
-    filter: MessageFilter,
-    revive_queue: i32,
-    pop_time: i64,
-    /// The pop was held, and others wait behind it now.
-    was_held: bool,
 }
 
 impl Processor for Pop {
@@ -94,7 +80,7 @@ impl Pop {
 
     fn pop(&self, request: &Command, deadline_ms: Option<i64>) -> Result<Outcome, Refusal> {
         let header = PopMessageRequestHeader::decode(&request.fields)?;
-        let admitted = self.admit(&header, deadline_ms.is_some())?;
+        let admitted = AdmittedPop::new(&self.context, &header, deadline_ms.is_some())?;
         let result = self.take(&header, &admitted)?;
         let (topic, group) = (header.topic, header.consumer_group);
         if result.count > 0 {
@@ -129,48 +115,13 @@ impl Pop {
         })))
     }
 
-    /// The checks in Apache's order.
-    fn admit(&self, header: &PopMessageRequestHeader<'_>, was_held: bool) -> Result<Admitted, Refusal> {
-        let context = &self.context;
-        if !(1..=MAX_MESSAGES).contains(&header.max_msg_nums) {
-            let text = format!(
-                "the broker[{}] pop message's num is greater than 32 or less than 1: maxMsgNums is {}",
-                context.options.broker_ip1, header.max_msg_nums
-            );
-            return Err(Refusal::new(response::INVALID_PARAMETER, text));
-        }
-        if !context.options.store.timer.enable {
-            let text = format!(
-                "the broker[{}] pop message is forbidden because timerWheelEnable is false",
-                context.options.broker_ip1
-            );
-            return Err(Refusal::internal(text));
-        }
-        check_invisible_time(context, header.invisible_time)?;
-        let (topic, _) = admit(
-            context,
-            "popping",
-            header.topic,
-            header.consumer_group,
-            header.queue_id,
-        )?;
-        let revive_queue = if header.order == Some(true) {
-            POP_ORDER_REVIVE_QUEUE
-        } else {
-            context.pops.next_revive_queue(revive_queues(context))
-        };
-        Ok(Admitted {
-            topic,
-            filter: filter(context, header.topic, header.exp, header.exp_type)?,
-            revive_queue,
-            pop_time: clock::now_ms(),
-            was_held,
-        })
-    }
-
     /// Takes messages from the topic and its retry topic. Apache reads the retry topic first in one pop of five, else
     /// behind the topic, so that neither starves.
-    fn take(&self, header: &PopMessageRequestHeader<'_>, admitted: &Admitted) -> Result<PopResult, Refusal> {
+    fn take(
+        &self,
+        header: &PopMessageRequestHeader<'_>,
+        admitted: &AdmittedPop,
+    ) -> Result<PopResult, Refusal> {
         let context = &self.context;
         let mut result = PopResult::default();
         let turn = context.pops.next_turn();
@@ -225,7 +176,7 @@ impl Pop {
     fn take_from_topic(
         &self,
         header: &PopMessageRequestHeader<'_>,
-        admitted: &Admitted,
+        admitted: &AdmittedPop,
         topic: &Topic,
         source: PopSource,
         turn: u32,
@@ -244,7 +195,7 @@ impl Pop {
     fn take_from_queue(
         &self,
         header: &PopMessageRequestHeader<'_>,
-        admitted: &Admitted,
+        admitted: &AdmittedPop,
         queue: (&Topic, PopSource, i32),
         result: &mut PopResult,
     ) -> Result<(), Refusal> {
@@ -266,7 +217,7 @@ impl Pop {
     fn try_take_from_queue(
         &self,
         header: &PopMessageRequestHeader<'_>,
-        admitted: &Admitted,
+        admitted: &AdmittedPop,
         (topic, source, queue_id): (&Topic, PopSource, i32),
         result: &mut PopResult,
     ) -> Result<(), Refusal> {
@@ -324,7 +275,7 @@ impl Pop {
     /// Reads at an offset, or where the queue begins when the offset is none of its own.
     fn read(
         &self,
-        admitted: &Admitted,
+        admitted: &AdmittedPop,
         (topic, group, queue_id): (&str, &str, i32),
         offset: &mut i64,
         room: usize,
@@ -366,7 +317,7 @@ impl Pop {
     fn hand_out(
         &self,
         header: &PopMessageRequestHeader<'_>,
-        admitted: &Admitted,
+        admitted: &AdmittedPop,
         (topic, source, queue_id): (&Topic, PopSource, i32),
         start_offset: i64,
         got: &GetMessageResult,
@@ -427,7 +378,7 @@ impl Pop {
 fn respond(
     code: i32,
     header: &PopMessageRequestHeader<'_>,
-    admitted: &Admitted,
+    admitted: &AdmittedPop,
     result: PopResult,
 ) -> Command {
     let is_ordered = header.order == Some(true);

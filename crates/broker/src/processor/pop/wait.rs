@@ -1,12 +1,12 @@
 //! Pops that wait for messages, and notifications, which only say that a pop would find something: 200054.
 
-use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::long_polling;
 use crate::pop::hold::HeldPop;
+use crate::processor::pop::admission::{admit, filter};
 use crate::processor::pop::take::Pop;
-use crate::processor::pop::{admit, pop_offset, retry_topics};
-use crate::tables::subscription::{MessageFilter, Subscription};
+use crate::processor::pop::{pop_offset, retry_topics};
+use crate::tables::subscription::MessageFilter;
 use crate::tables::topics::Topic;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{NotificationRequestHeader, NotificationResponseHeader};
@@ -166,26 +166,4 @@ impl Pop {
                 topic.is_some_and(|topic| (0..topic.read_queue_nums).any(|queue_id| has(name, queue_id)))
             })
     }
-}
-
-/// The filter of a pop's expression; no expression is everything.
-pub(super) fn filter(
-    context: &BrokerContext,
-    topic: &str,
-    expression: Option<&str>,
-    kind: Option<&str>,
-) -> Result<MessageFilter, Refusal> {
-    let failed = |cause: &str| {
-        let text = format!("parse the consumer's subscription failed: {cause}");
-        Refusal::new(response::SUBSCRIPTION_PARSE_FAILED, text)
-    };
-    let subscription = Subscription::parse(topic, expression, kind, 0)
-        .ok_or_else(|| failed("the subscription names no tag"))?;
-    if let MessageFilter::Invalid(cause) = &subscription.filter {
-        return Err(failed(cause));
-    }
-    if !subscription.is_tag() && !context.live.enable_property_filter() {
-        return Err(Refusal::no_property_filter(&subscription.expression_type));
-    }
-    Ok(subscription.filter)
 }

@@ -38,7 +38,7 @@ const TOOL_GROUPS: [&str; 11] = [
 ];
 
 /// A pull that passed all checks.
-pub(super) struct Admitted {
+pub(super) struct AdmittedPull {
     pub(super) topic: Arc<Topic>,
     pub(super) group: Arc<SubscriptionGroupConfig>,
     pub(super) filter: MessageFilter,
@@ -52,7 +52,7 @@ impl Pull {
         &self,
         header: &PullMessageRequestHeader<'_>,
         code: i32,
-    ) -> Result<Admitted, Refusal> {
+    ) -> Result<AdmittedPull, Refusal> {
         let context = &self.context;
         let options = &context.options;
         if !admission::is_readable(context.live.broker_permission()) {
@@ -100,7 +100,7 @@ impl Pull {
             ));
         }
         let filter = self.filter(header, &group)?;
-        Ok(Admitted {
+        Ok(AdmittedPull {
             topic,
             group,
             filter,

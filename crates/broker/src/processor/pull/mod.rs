@@ -18,7 +18,7 @@ use crate::admission::open_to_commits;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::long_polling::{Held, deadline_ms};
-use admission::Admitted;
+use admission::AdmittedPull;
 use bytes::Bytes;
 use cold_read_pool::ColdReadPool;
 use pyrmq_remoting::codes::response;
@@ -73,7 +73,7 @@ impl Pass {
 /// A pull that passed all checks, and the store's result for it.
 struct PullResult<'a> {
     header: PullMessageRequestHeader<'a>,
-    admitted: Admitted,
+    admitted: AdmittedPull,
     got: GetMessageResult,
 }
 
@@ -197,7 +197,7 @@ impl Pull {
     }
 
     /// Stores the offset that a pull commits along with its request.
-    fn commit(&self, header: &PullMessageRequestHeader<'_>, admitted: &Admitted) {
+    fn commit(&self, header: &PullMessageRequestHeader<'_>, admitted: &AdmittedPull) {
         let commits = header.sys_flag & sys_flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0;
         if commits && !admitted.reset && open_to_commits(header.consumer_group).is_ok() {
             let (group, topic) = (header.consumer_group, &admitted.topic);
@@ -315,7 +315,7 @@ impl Pull {
         &self,
         code: i32,
         header: &PullMessageRequestHeader<'_>,
-        admitted: &Admitted,
+        admitted: &AdmittedPull,
         got: GetMessageResult,
     ) -> Command {
         let mut response = Command::response(code);

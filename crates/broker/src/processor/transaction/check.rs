@@ -11,7 +11,7 @@
 //! ```
 
 use crate::context::BrokerContext;
-use crate::delivery::half::{Commit, QUEUE, copy_of_open, find_commit, first_known};
+use crate::delivery::half::{CommitSearch, QUEUE, copy_of_open, find_commit, first_known};
 use crate::delivery::transactions::{OpenTransaction, read};
 use crate::message::properties::{self, names};
 use pyrmq_remoting::body::TopicConfig;
@@ -128,7 +128,7 @@ fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Re
     if open.found {
         let commit = find_commit(&context.store, half, 0)?;
         let mut tables = context.transactions.tables();
-        if commit == Commit::Later {
+        if commit == CommitSearch::Later {
             tables.set_aside(id, first);
             return Ok(Step::Pass);
         }

@@ -1,7 +1,7 @@
 //! Resumes the check of a transaction that was given up: request 323 (Apache `resumeCheckHalfMessage`).
 
 use crate::context::BrokerContext;
-use crate::delivery::half::{Commit, copy_of_open, find_commit, first_known};
+use crate::delivery::half::{CommitSearch, copy_of_open, find_commit, first_known};
 use crate::delivery::transactions::{OpenTransaction, Tables};
 use crate::error::Refusal;
 use crate::message::properties::names;
@@ -104,8 +104,8 @@ fn is_open() -> Refusal {
 /// Refuses a transaction whose message is in the log at or after a position: its new half would be committed again.
 fn refuse_committed(context: &BrokerContext, half: &Record<'_>, from: i64) -> Result<(), Refusal> {
     match find_commit(&context.store, half, from) {
-        Ok(Commit::Nothing | Commit::Later) => Ok(()),
-        Ok(Commit::Own) => Err(Refusal::internal("the transaction was committed already")),
+        Ok(CommitSearch::Nothing | CommitSearch::Later) => Ok(()),
+        Ok(CommitSearch::Own) => Err(Refusal::internal("the transaction was committed already")),
         Err(error) => Err(internal(&error)),
     }
 }

@@ -6,7 +6,7 @@ use crate::context::BrokerContext;
 use crate::delivery::transactions::Transactions;
 use crate::message::properties::{self, names};
 use crate::options::Options;
-use crate::processor::site::{Line, Site, soon};
+use crate::processor::site::{Line, Site, in_time};
 use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
@@ -179,7 +179,7 @@ async fn a_half_that_is_stored_while_an_earlier_one_is_given_up_keeps_its_transa
     let checking = context.clone();
     let checking = std::thread::spawn(move || pass(&checking));
     let busy = || context.store.health().busy.held_now_ms > 0;
-    soon("it is being given up", busy).await;
+    in_time("it is being given up", busy).await;
     let two = Stored {
         queue_offset: one.queue_offset + 1,
         physical_offset: one.end_position,
@@ -285,7 +285,7 @@ async fn write_again(site: &Site, meanwhile: impl FnOnce(&BrokerContext)) {
     let context = site.context.clone();
     let checking = std::thread::spawn(move || pass(&context));
     let busy = || site.context.store.health().busy.held_now_ms > 0;
-    soon("it is being written again", busy).await;
+    in_time("it is being written again", busy).await;
     meanwhile(&site.context);
     site.disk.hang_writes(false);
     checking.join().unwrap();

@@ -213,8 +213,8 @@ impl ProcessQueue {
         parts
     }
 
-    /// Gives a listener the next messages of the queue, of several answers where one has fewer: a consumer that keeps up
-    /// gets answers of one message.
+    /// Gives a listener the next messages of the queue, of several answers where one has fewer: a consumer that keeps
+    /// up gets answers of one message.
     fn hand_out_next(&mut self, max: usize, parts: &mut Vec<Messages>) {
         let mut left = max;
         while left > 0
