@@ -1,7 +1,9 @@
 """A model of consumption by POP: seeded members do anything with messages, a checker watches.
 
 What must hold: a message that was acknowledged in time never comes again; every other comes again,
-once each time; an ordered group gets the messages of a queue in order.
+once each time and not early; an ordered group gets the messages of a queue in order. Some members
+are killed. A broker may be, too: then a message may come early, and what was on its way back may be
+brought back once more.
 """
 
 from __future__ import annotations
@@ -10,18 +12,32 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from pyrmq import Producer, ReceiptError, RmqError, SimpleConsumer
+from tests.interop.pop_member import (
+    INVISIBLE_S,
+    MARGIN_S,
+    Order,
+    Popped,
+    acknowledge,
+    consumer_of,
+    due_ms,
+    killed_member,
+    now_ms,
+    popped_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyrmq import PoppedMessage
 
-INVISIBLE_S = 3.0
-MARGIN_S = 1.0
-"""With less time left nothing is sent about a message: it would only be late."""
+EARLY_MS = 1000
+"""By this much a message may come early."""
+UNWRITTEN_MS = 2000
+"""A broker that is killed may forget what an ordered group acknowledged in this time before it."""
 
 Action = Literal["ack", "ignore", "late", "longer", "give back", "twice"]
 ACTIONS: list[Action] = ["ack", "ack", "ack", "ignore", "late", "longer", "give back", "twice"]
@@ -35,6 +51,8 @@ class Model:
         topic: A topic on both; the group is named after it.
         seed: Seed of all choices.
         order: What the group keeps in order.
+        may_double: Whether a broker may hand out a message twice at a time. Real ones do if a
+            thread is delayed between reading the group's offset and what is buffered of it.
     """
 
     def __init__(
@@ -42,20 +60,27 @@ class Model:
         name_server: str,
         topic: str,
         seed: int,
-        order: Literal["none", "queue"] = "none",
+        order: Order = "none",
+        *,
+        may_double: bool = False,
     ) -> None:
         self.name_server = name_server
         self.topic = topic
-        self.order = order
+        self.order: Order = order
+        self.may_double = may_double
         self.random = random.Random(seed)
         self.wrong: list[str] = []
         self.sent: set[str] = set()
-        # Of each message: how often it came with which count of earlier deliveries.
-        self._tries: dict[str, Counter[int]] = defaultdict(Counter)
-        self.acked: dict[str, float] = {}
-        # With an order, by queue: offsets, and when they were popped or acknowledged, ms.
-        self._popped: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        # By body.
+        self._came: dict[str, list[Popped]] = defaultdict(list)
+        # When, ms, and how often it was delivered before.
+        self.acked: dict[str, tuple[int, int]] = {}
+        # What a member may have acknowledged just before it was killed.
+        self._unsure: set[str] = set()
+        # By queue: offsets, and when they were acknowledged, ms.
         self._done: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        # When a broker was killed, and when it was back, ms.
+        self._crash = (0, 0)
         # Guards what is above.
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -66,26 +91,35 @@ class Model:
         Raises:
             AssertionError: Something came that must not come, or did not come.
         """
-        seeds = [self.random.getrandbits(32) for _ in range(3)]
-        members = [threading.Thread(target=self._member, args=(seed,)) for seed in seeds]
+        seeds = [self.random.getrandbits(32) for _ in range(4)]
+        members = [threading.Thread(target=self._member, args=(seed,)) for seed in seeds[1:]]
+        killer = threading.Thread(target=self._kill_members, args=(seeds[0],))
         sender = threading.Thread(target=self._send, args=(messages, seconds / 2))
-        for thread in (*members, sender):
+        for thread in (killer, *members, sender):
             thread.start()
         time.sleep(seconds / 2)
         if crash is not None:
+            killed_ms = now_ms()
             crash()
+            self._crash = (killed_ms, now_ms())
         time.sleep(seconds / 2)
         sender.join(60)
         self._stop.set()
-        for member in members:
-            member.join(60)
+        for thread in (killer, *members):
+            thread.join(60)
         self._receive_the_rest()
+        self._check_done()
         self._check_order()
-        if crash is None:
+        if crash is None and not self.may_double:
+            self._check_times()
             self._check_tries()
-        assert not self.wrong, self.wrong[:10]
-        missing = sorted(self.sent - self.acked.keys())
+        assert not self.wrong, "\n".join(self.wrong[:10])
+        missing = sorted(self._missing())
         assert not missing, f"{len(missing)} never came: {missing[:10]}"
+
+    def _missing(self) -> set[str]:
+        with self._lock:
+            return self.sent - self.acked.keys() - self._unsure
 
     def _send(self, messages: int, seconds: float) -> None:
         with Producer(name_server=self.name_server) as producer:
@@ -100,12 +134,7 @@ class Model:
                 self._stop.wait(seconds / messages)
 
     def _consumer(self) -> SimpleConsumer:
-        return SimpleConsumer(
-            name_server=self.name_server,
-            group=f"{self.topic}-group",
-            order=self.order,
-            max_tries=1000,
-        )
+        return consumer_of(self.name_server, self.topic, self.order)
 
     def _member(self, seed: int) -> None:
         """Join, consume, leave and join again, as often as the time allows."""
@@ -120,34 +149,55 @@ class Model:
                     # A broker is down: go on.
                     self._stop.wait(0.2)
 
+    def _kill_members(self, seed: int) -> None:
+        """Have members join and be killed; one at least."""
+        choices = random.Random(seed)
+        while True:
+            for what, *values in killed_member(self.name_server, self.topic, self.order, choices):
+                if what == "try":
+                    with self._lock:
+                        self._unsure.add(values[0])
+                    continue
+                delivery = Popped(**values[0])
+                delivery.queue = (delivery.queue[0], delivery.queue[1])
+                if what == "got":
+                    self._note(delivery)
+                else:
+                    self._note_ack(delivery, values[1])
+            if self._stop.is_set():
+                return
+
     def _receive(self, consumer: SimpleConsumer, choices: random.Random) -> None:
-        began = time.monotonic()
         found = consumer.receive(choices.randint(1, 8), invisible=INVISIBLE_S, wait=0.5)
-        for message in found:
-            self._note(message, began)
+        deliveries = [popped_of(message) for message in found]
+        for delivery in deliveries:
+            self._note(delivery)
         if self.order == "queue":
             # The first that is not acknowledged holds back those behind it.
             action: Action = choices.choice(["ack", "ack", "ignore"])
             if action == "ack":
-                for message in found:
-                    if not self._ack(consumer, message):
+                for message, delivery in zip(found, deliveries, strict=True):
+                    if not self._ack(consumer, message, delivery):
                         # It comes again, and so would those behind it, although acknowledged.
                         return
             return
-        for message in found:
+        for message, delivery in zip(found, deliveries, strict=True):
             try:
-                self._act(consumer, message, choices.choice(ACTIONS))
+                self._act(consumer, message, delivery, choices.choice(ACTIONS))
             except RmqError:
                 # Whether it was acknowledged is not known.
                 continue
 
-    def _act(self, consumer: SimpleConsumer, message: PoppedMessage, action: Action) -> None:
+    def _act(
+        self, consumer: SimpleConsumer, message: PoppedMessage, delivery: Popped, action: Action
+    ) -> None:
         if action == "ignore":
             return
         if action in {"give back", "longer"} and message.receipt.time_left <= MARGIN_S:
             # It may come again by itself just then, and by the change as well.
             return
         if action == "give back":
+            delivery.due_ms = 0
             consumer.change_invisible(message, 0)
         elif action == "late":
             time.sleep(message.receipt.time_left + 0.1)
@@ -159,7 +209,8 @@ class Model:
         else:
             if action == "longer":
                 consumer.change_invisible(message, 2 * INVISIBLE_S)
-            self._ack(consumer, message)
+                delivery.due_ms = due_ms(message)
+            self._ack(consumer, message, delivery)
             if action == "twice" and message.receipt.is_used:
                 try:
                     consumer.ack(message)
@@ -167,35 +218,75 @@ class Model:
                     return
                 self._say(f"{message.body!r} was acknowledged twice")
 
-    def _ack(self, consumer: SimpleConsumer, message: PoppedMessage) -> bool:
+    def _ack(self, consumer: SimpleConsumer, message: PoppedMessage, delivery: Popped) -> bool:
         """Acknowledge a message. False: it may have been too late."""
         if message.receipt.time_left <= MARGIN_S:
             return False
-        try:
-            consumer.ack(message)
-        except RmqError:
+        at_ms = acknowledge(consumer, message)
+        if at_ms is None:
             return False
-        now_ms = _now_ms()
-        # By the broker's clock, which is this machine's: the client counts from the answer.
-        _, popped_ms, invisible_ms = map(int, message.receipt.handle.split()[:3])
-        if now_ms >= popped_ms + invisible_ms:
-            return False
-        with self._lock:
-            self.acked.setdefault(message.body.decode(), time.monotonic())
-            queue = (message.broker, message.queue_id)
-            self._done[queue].append((message.queue_offset, now_ms))
+        self._note_ack(delivery, at_ms)
         return True
+
+    def _note_ack(self, delivery: Popped, at_ms: int) -> None:
+        with self._lock:
+            self.acked.setdefault(delivery.body, (at_ms, delivery.tries))
+            self._unsure.discard(delivery.body)
+            self._done[delivery.queue].append((delivery.offset, at_ms))
+
+    def _note(self, delivery: Popped) -> None:
+        with self._lock:
+            self._came[delivery.body].append(delivery)
+            # It was not acknowledged.
+            self._unsure.discard(delivery.body)
+
+    def _may_be_forgotten(self, done_ms: int) -> bool:
+        """Whether a kill may have undone an acknowledgement."""
+        killed_ms, back_ms = self._crash
+        return self.order == "queue" and killed_ms - UNWRITTEN_MS < done_ms < back_ms
+
+    def _check_done(self) -> None:
+        """What is acknowledged does not come again."""
+        for body, (done_ms, tries) in self.acked.items():
+            late_ms = max(one.popped_ms for one in self._came[body]) - done_ms
+            may_come = self._may_be_forgotten(done_ms) or self._is_doubled(body, tries)
+            if late_ms > 0 and not may_come:
+                self._say_of(body, f"came again {late_ms} ms after it was done")
+
+    def _is_doubled(self, body: str, tries: int) -> bool:
+        """Whether there were two of a message, of which one was acknowledged.
+
+        After a kill, a broker brings back once more what it brought back in its last seconds.
+        """
+        deliveries = self._came[body]
+        if self.may_double:
+            return max(Counter(one.tries for one in deliveries).values()) > 1
+        places = {(one.tries, *one.queue, one.offset) for one in deliveries}
+        copies = Counter(number for number, *_ in places)
+        return self._crash != (0, 0) and tries > 0 and max(copies.values()) <= 2
 
     def _check_order(self) -> None:
         """Nothing is popped once it, or a later message of its queue, is acknowledged."""
         if self.order != "queue":
             return
-        for queue, popped in self._popped.items():
-            for offset, popped_ms in popped:
-                late = [one for one in self._done[queue] if one[0] >= offset and one[1] < popped_ms]
-                if late:
-                    text = f"offset {offset} of {queue} was popped at {popped_ms}, acknowledged at"
-                    self._say(f"{text} {late[0][1]}: offset {late[0][0]}")
+        for delivery in (one for deliveries in self._came.values() for one in deliveries):
+            popped_ms = delivery.popped_ms
+            for offset, done_ms in self._done[delivery.queue]:
+                if offset < delivery.offset or done_ms >= popped_ms:
+                    continue
+                if not self._may_be_forgotten(done_ms):
+                    text = f"offset {delivery.offset} of {delivery.queue} was popped at {popped_ms}"
+                    self._say(f"{text}, acknowledged at {done_ms}: offset {offset}")
+                    break
+
+    def _check_times(self) -> None:
+        """A message is hidden for its time after each delivery."""
+        for body, deliveries in self._came.items():
+            deliveries.sort(key=lambda one: one.popped_ms)
+            for former, one in pairwise(deliveries):
+                early_ms = former.due_ms - one.popped_ms
+                if early_ms > EARLY_MS:
+                    self._say_of(body, f"came {early_ms} ms early")
 
     def _check_tries(self) -> None:
         """Each time a message comes, it was delivered once more often.
@@ -205,20 +296,16 @@ class Model:
         """
         if self.order == "queue":
             return
-        for body, tries in self._tries.items():
+        for body, deliveries in self._came.items():
+            tries = Counter(one.tries for one in deliveries)
             twice = [number for number, times in tries.items() if times > 1]
             if twice:
-                self._say(f"{body} came more than once after {twice} deliveries")
+                self._say_of(body, f"came more than once after {twice} deliveries")
 
-    def _note(self, message: PoppedMessage, began: float) -> None:
-        body = message.body.decode()
-        popped_ms = int(message.receipt.handle.split()[1])
-        with self._lock:
-            self._tries[body][message.reconsume_times] += 1
-            self._popped[message.broker, message.queue_id].append((message.queue_offset, popped_ms))
-            done = self.acked.get(body)
-            if done is not None and done < began - INVISIBLE_S:
-                self.wrong.append(f"{body} came again {began - done:.1f} s after it was done")
+    def _say_of(self, body: str, text: str) -> None:
+        """Report a message, with all of its deliveries."""
+        deliveries = "".join(f"\n  {one}" for one in self._came[body])
+        self._say(f"{body} {text}; done: {self.acked.get(body)}; {deliveries}")
 
     def _say(self, text: str) -> None:
         with self._lock:
@@ -228,19 +315,14 @@ class Model:
         deadline = time.monotonic() + 60
         with self._consumer() as consumer:
             consumer.subscribe(self.topic)
-            while self.sent - self.acked.keys() and time.monotonic() < deadline:
-                began = time.monotonic()
+            while self._missing() and time.monotonic() < deadline:
                 try:
                     found = consumer.receive(32, invisible=10.0, wait=1.0)
                 except RmqError:
                     continue
                 for message in found:
-                    self._note(message, began)
-                    self._ack(consumer, message)
-            began = time.monotonic()
+                    delivery = popped_of(message)
+                    self._note(delivery)
+                    self._ack(consumer, message, delivery)
             for message in consumer.receive(32, invisible=10.0, wait=3.0):
-                self._note(message, began)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+                self._note(popped_of(message))
