@@ -84,10 +84,6 @@ _CONSUMER_WITHOUT = (
     ("BaseBroadcast, DelayConf", "common parts of the others"),
     ("LagCalculationIT.testEstimateLag", "none: it calls the store inside of Apache's broker"),
     ("OffsetResetIT.testEncodeOffsetHeader", "none: it sends nothing"),
-    (
-        "SendAndRecallDelayMessageIT.testSendAndRecall_ukCollision",
-        "none: it needs `appendTopicForTimerDeleteKey`, which is off in 5.5.0",
-    ),
 )
 """As above."""
 

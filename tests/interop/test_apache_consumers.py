@@ -406,8 +406,7 @@ def test_a_condition_selects_for_listeners_and_for_pulls(
     driver: Driver, cluster: Cluster, topic: str
 ) -> None:
     """SqlFilterIT."""
-    change = f"updateBrokerConfig -b {cluster.broker} -k enablePropertyFilter -v true"
-    assert "success" in driver.mqadmin(change)
+    set_option(driver, cluster, "enablePropertyFilter", "true")
     sql = "(TAGS is not null and TAGS in ('TagA', 'TagB'))"
     due = sorted(named("TagA", 16) + named("TagB", 16))
     group = f"{topic}-group"
@@ -552,7 +551,7 @@ def test_timer_messages_are_taken_back_and_no_others(
     driver: Driver, cluster: Cluster, topic: str
 ) -> None:
     """SendAndRecallDelayMessageIT."""
-    allow_recalls(driver, cluster)
+    set_option(driver, cluster, "recallMessageEnable", "true")
 
     def ways() -> tuple[dict[str, int], ...]:
         at = round(time.time() * 1000) + 6000
@@ -578,9 +577,30 @@ def test_timer_messages_are_taken_back_and_no_others(
 
 
 @pytest.mark.nightly
+def test_a_handle_of_another_topic_takes_no_message_back(
+    driver: Driver, cluster: Cluster, topic: str
+) -> None:
+    """SendAndRecallDelayMessageIT.testSendAndRecall_ukCollision."""
+    set_option(driver, cluster, "recallMessageEnable", "true")
+    set_option(driver, cluster, "appendTopicForTimerDeleteKey", "true")
+    other = f"{topic}-other"
+    driver.call("admin.createTopic", namesrv=cluster.namesrv, topic=other, broker=cluster.broker)
+    with (
+        driver.producer(cluster.namesrv) as producer,
+        driver.push(cluster.namesrv, topic, group=f"{topic}-group") as consumer,
+    ):
+        (sent,) = driver.send(producer, topic, setDelayTimeMs=5000)
+        version, _, *rest = base64.urlsafe_b64decode(sent["recallHandle"]).decode().split(" ")
+        told = recall(driver, producer, other, " ".join([version, other, *rest]))
+        assert told == sent["msgId"]
+        assert bodies(driver.pushed(consumer, 1, timeout=15)) == named("m", 1)
+    set_option(driver, cluster, "appendTopicForTimerDeleteKey", "false")
+
+
+@pytest.mark.nightly
 def test_a_recall_is_traced(driver: Driver, cluster: Cluster, topic: str) -> None:
     """RecallWithTraceIT."""
-    allow_recalls(driver, cluster)
+    set_option(driver, cluster, "recallMessageEnable", "true")
     group, message_id = f"{topic}-producer", "7F00000100002A139A5528D1F1C90000"
     due = round(time.time() * 1000) + 30_000
     handle = f"v1 {topic} {cluster.broker_name} {due} {message_id}"
@@ -595,9 +615,9 @@ def test_a_recall_is_traced(driver: Driver, cluster: Cluster, topic: str) -> Non
     assert context.items() >= expected.items()
 
 
-def allow_recalls(driver: Driver, cluster: Cluster) -> None:
-    """Make the broker take recalls."""
-    change = f"updateBrokerConfig -b {cluster.broker} -k recallMessageEnable -v true"
+def set_option(driver: Driver, cluster: Cluster, key: str, value: str) -> None:
+    """Change an option of the broker."""
+    change = f"updateBrokerConfig -b {cluster.broker} -k {key} -v {value}"
     assert "success" in driver.mqadmin(change)
 
 

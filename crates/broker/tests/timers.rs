@@ -246,6 +246,26 @@ async fn recalled_messages_are_not_delivered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_recall_with_its_topic_spares_another_topics_message_of_one_key() {
+    let dir = TempDir::new();
+    let mut options = short_intervals(&dir);
+    options.append_topic_for_timer_delete_key = true;
+    let site = start(options).await;
+    assert_eq!(site.create("Other", 1).await.code, response::SUCCESS);
+    site.send_ok(TOPIC, b"kept", &delayed("K1", 1500)).await;
+    let sent = site.send_ok("Other", b"taken back", &delayed("K1", 1500)).await;
+    let handle = sent.fields.get("recallHandle").unwrap().to_owned();
+    let answer = site.ask_ok(recall("Other", &handle)).await;
+    assert_eq!(answer.fields.get("msgId"), Some("K1"));
+    site.send_ok("Other", b"later", &delayed("K2", 2000)).await;
+    let store = &site.broker.context().store;
+    eventually("a delivery", async || store.max_offset("Other", 0) > 0).await;
+    assert_eq!(store.max_offset("Other", 0), 1);
+    assert_eq!(bodies(&site), ["kept"]);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_recall_that_cannot_be_is_refused_as_by_apache() {
     let dir = TempDir::new();
     let site = start(short_intervals(&dir)).await;

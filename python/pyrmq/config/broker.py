@@ -335,6 +335,12 @@ class BrokerOptions(WatchedOptions):
         text="timer messages can be recalled also while the broker is not writable",
         live=True,
     )
+    append_topic_for_timer_delete_key: bool = option(
+        default=False,
+        text="a recall names the topic of its message, too, so that messages of other topics with "
+        "its unique key are delivered; other brokers of 5.5.0 need it to read such a recall",
+        live=True,
+    )
     max_message_size: int = option(
         default=4 * 1024 * 1024,
         text="longest body of a message",

@@ -63,4 +63,5 @@ live! {
     flush_consumer_offset_interval: AtomicI64 => i64;
     flush_delay_offset_interval: AtomicI64 => i64;
     allow_recall_when_broker_not_writeable: AtomicBool => bool;
+    append_topic_for_timer_delete_key: AtomicBool => bool;
 }

@@ -126,6 +126,9 @@ pyrmq_remoting::options! {
     recall_message_enable: bool = false, "recallMessageEnable", "switch", 0..=0, live;
     /// Whether timer messages can be recalled also while the broker is not writable.
     allow_recall_when_broker_not_writeable: bool = true, "allowRecallWhenBrokerNotWriteable", "switch", 0..=0, live;
+    /// Whether a recall names the topic of its message, too, so that a message of another topic with its unique key is
+    /// delivered. Other brokers of 5.5.0 read such a recall only with this option.
+    append_topic_for_timer_delete_key: bool = false, "appendTopicForTimerDeleteKey", "switch", 0..=0, live;
     /// Pops and notifications that may wait at once; the next is refused.
     max_pop_polling_size: i32 = 100_000, "maxPopPollingSize", "requests", 1..=10_000_000;
     /// Pops and notifications of a group that may wait for one queue, or for any queue.

@@ -66,7 +66,7 @@ fn recall(
     let now_ms = clock::now_ms();
     let mut text = String::new();
     properties::append(&mut text, names::TAGS, TAG);
-    properties::append(&mut text, names::TIMER_DEL_UNIQKEY, &handle.unique_key);
+    properties::append(&mut text, names::TIMER_DEL_UNIQKEY, &delete_key(context, &handle));
     properties::append(&mut text, names::UNIQ_KEY, &handle.unique_key);
     properties::append(&mut text, names::TIMER_DELIVER_MS, &handle.time);
     properties::append(&mut text, names::BORN_TIMESTAMP, &now_ms.to_string());
@@ -113,6 +113,15 @@ fn recall(
             msg_id: &handle.unique_key,
         });
     Ok((answer, context.waits_for_disk().then_some(stored.end_position)))
+}
+
+/// What names the recalled message (Apache `TimerMessageStore.buildDeleteKey`).
+fn delete_key(context: &BrokerContext, handle: &Handle) -> String {
+    if context.live.append_topic_for_timer_delete_key() {
+        format!("{}+{}", handle.topic, handle.unique_key)
+    } else {
+        handle.unique_key.clone()
+    }
 }
 
 fn check(context: &BrokerContext, header: &RecallMessageRequestHeader<'_>) -> Result<Handle, Refusal> {

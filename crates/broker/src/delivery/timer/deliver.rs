@@ -21,7 +21,7 @@ const READ_BYTES: i64 = 1 << 20;
 pub(super) struct Job {
     time_ms: i64,
     units: Vec<TimerUnit>,
-    /// Unique keys of recalled messages; brokers after 5.5.0 write `topic+unique key`.
+    /// Unique keys of recalled messages, or `topic+unique key` (`appendTopicForTimerDeleteKey`; after 5.5.0 always).
     taken_back: HashSet<String>,
     /// Index of the first unit that is not done.
     next: usize,
