@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.interop.driver import Driver
 
 PAIRS = (("ours", "JSON"),)
+FROM_5 = True
 
 QUEUES = 4
 """Of each topic."""
