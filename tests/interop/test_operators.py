@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.interop.cluster import Cluster
-    from tests.interop.driver import Driver
+    from tests.interop.driver import Driver, Row
 
 
 PAIRS = (("ours", "JSON"),)
+FROM_5 = True
 
 
 def sent_and_read(driver: Driver, cluster: Cluster, topic: str, group: str) -> None:
@@ -41,6 +43,7 @@ def test_statistics_show_rates_and_lag(driver: Driver, cluster: Cluster, topic: 
     until(driver, f"statsAll -n {cluster.namesrv} -t {topic}", row, 40)
     progress = driver.mqadmin(f"consumerProgress -n {cluster.namesrv} -g {group}")
     assert re.search(r"Diff Total: 0\b", progress)
+    # The command keeps its client: it runs once in a process.
     stats = driver.mqadmin(f"brokerConsumeStats -b {cluster.broker}")
     rows = [line.split() for line in stats.splitlines() if line.startswith(topic)]
     queues = [row[:7] for row in rows if row[1] == group]
@@ -61,17 +64,28 @@ def test_exported_metrics_have_the_messages_that_wait_for_their_time_or_transact
         driver.send(producer, topic, count=5, delay=1)
         driver.send(transactional, topic, count=5, mode="transaction")
         assert len(driver.pushed(consumer, 15)) == 15
+        rates = {"normalInTps", "normalOutTps", "transInTps", "scheduleInTps"}
         # A real broker takes its first samples after ten seconds.
-        command = f"exportMetrics -n {cluster.namesrv} -c {cluster.cluster_name} -f {tmp_path}"
-        assert "success" in driver.mqadmin(command)
-    exported = json.loads((tmp_path / "metrics.json").read_text())
-    of_broker = exported["evaluateReport"][cluster.broker_name]
+        deadline = time.monotonic() + 40
+        while True:
+            of_broker = exported_metrics(driver, cluster, tmp_path)
+            quota = of_broker["runtimeQuota"]
+            found = {name for name, rate in quota["tps"].items() if rate > 0}
+            if found == rates:
+                break
+            assert time.monotonic() < deadline, quota
     assert "JAVA%" in str(of_broker["runtimeVersion"]["clientInfo"])
-    quota = of_broker["runtimeQuota"]
-    rates = {"normalInTps", "normalOutTps", "transInTps", "scheduleInTps"}
-    assert {name for name, rate in quota["tps"].items() if rate > 0} == rates
     assert quota["oneDayNum"]["transOneDayInNum"] >= 5
     assert quota["oneDayNum"]["scheduleOneDayInNum"] >= 5
+
+
+def exported_metrics(driver: Driver, cluster: Cluster, path: Path) -> Row:
+    """Return what exportMetrics writes of the broker."""
+    command = f"exportMetrics -n {cluster.namesrv} -c {cluster.cluster_name} -f {path}"
+    assert "success" in driver.mqadmin(command)
+    exported = json.loads((path / "metrics.json").read_text())
+    of_broker: Row = exported["evaluateReport"][cluster.broker_name]
+    return of_broker
 
 
 def test_members_and_what_they_run_are_shown_and_their_offsets_cloned(
@@ -93,11 +107,14 @@ def test_members_and_what_they_run_are_shown_and_their_offsets_cloned(
         for wanted in ("CONSUME_PASSIVELY", topic, "ConsumeMessageThread"):
             assert wanted in running, running
         until(driver, f"consumerProgress {where}", r"Diff Total: 0\b")
+        place = {"namesrv": cluster.namesrv, "topic": topic, "group": group}
+        assert driver.call("admin.consumeStatus", **place)["members"][client]["1"] == 8
+    driver.mqadmin(f"updateSubGroup -n {cluster.namesrv} -b {cluster.broker} -g {copy}")
     clone = f"cloneGroupOffset -n {cluster.namesrv} -s {group} -d {copy} -t {topic} -o true"
     assert "success" in driver.mqadmin(clone)
-    stats = driver.mqadmin(f"brokerConsumeStats -b {cluster.broker}")
-    rows = [line.split()[:7] for line in stats.splitlines() if line.startswith(topic)]
-    assert [topic, copy, cluster.broker_name, "1", "8", "8", "0"] in rows, stats
+    with driver.pull(cluster.namesrv, group=copy) as consumer:
+        offsets = driver.call("pull.committed", id=consumer, topic=topic)["offsets"]
+    assert offsets["1"] == 8
 
 
 @pytest.mark.parametrize(
@@ -114,6 +131,8 @@ def test_members_and_what_they_run_are_shown_and_their_offsets_cloned(
 def test_what_is_not_built_is_refused_with_its_reason(
     driver: Driver, cluster: Cluster, topic: str, command: str, reason: str
 ) -> None:
+    if cluster.kind != "ours":
+        pytest.skip("a real broker has them")
     places = {"broker": cluster.broker, "name": cluster.broker_name, "namesrv": cluster.namesrv}
     assert reason in driver.mqadmin(command.format(topic=topic, **places))
 

@@ -104,6 +104,8 @@ public final class Driver {
                 return admin.resume(args);
             case "trace.decode":
                 return Traces.decode(args);
+            case "admin.consumeStatus":
+                return admin.consumeStatus(args);
             case "admin.offsets":
                 return admin.offsets(args);
             case "admin.mqadmin":
