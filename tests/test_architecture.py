@@ -50,7 +50,7 @@ FOLDERS: dict[str, list[str]] = {
         *("consumer", "log_files", "producer"),
     ],
     "broker": [
-        *("error", "blocking", "admission", "options", "stats", "tables", "message", "delivery"),
+        *("error", "long_wait", "admission", "options", "stats", "tables", "message", "delivery"),
         *("pop", "long_polling", "announcements", "context", "processor", "metrics"),
         *("retention", "registration", "ports"),
         "broker",

@@ -14,8 +14,8 @@ pub(crate) mod order;
 pub(crate) mod pop_check_point;
 pub(crate) mod request_mode;
 
-use crate::blocking;
 use crate::error::{BrokerError, Refusal};
+use crate::long_wait;
 use crate::options::Options;
 use crate::tables::config_file::ConfigFile;
 use hold::HeldPops;
@@ -161,7 +161,7 @@ impl Pops {
             let since = Instant::now();
             held = waiters.wait(mutex, || since.elapsed() < SHORT_WAIT);
             if held.is_none() {
-                blocking::wait_long(&mut || {
+                long_wait::wait_long(&mut || {
                     held = waiters.wait(mutex, || since.elapsed() < MAX_WAIT);
                 });
             }

@@ -99,7 +99,7 @@ pub struct ConsumerHeartbeat {
 
 /// What a heartbeat makes necessary.
 #[derive(Debug, Default)]
-pub struct Change {
+pub struct HeartbeatEffect {
     /// The short form cannot be resolved, so the client must send the full form.
     pub wants_subscriptions: bool,
     /// Whether members or topics changed.
@@ -142,14 +142,14 @@ pub struct Clients {
 
 impl Clients {
     /// Applies a consumer's heartbeat.
-    pub fn register_consumer(&self, heartbeat: ConsumerHeartbeat, client: &Client) -> Change {
+    pub fn register_consumer(&self, heartbeat: ConsumerHeartbeat, client: &Client) -> HeartbeatEffect {
         let mut tables = self.write();
         let group = tables.consumers.entry(heartbeat.group).or_default();
         let known_fingerprint = std::mem::replace(&mut group.fingerprint, heartbeat.fingerprint);
         group.consume_mode = heartbeat.consume_mode;
         let before = group.members.insert(client.peer.id(), client.clone());
         let mut changed = before.is_none();
-        let mut change = Change::default();
+        let mut change = HeartbeatEffect::default();
         match heartbeat.subscriptions {
             Some(subscriptions) => {
                 let last_ms = before.map(|before| before.seen_ms);

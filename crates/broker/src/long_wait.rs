@@ -17,8 +17,17 @@ pub(crate) fn wait_long(wait: &mut dyn FnMut()) {
     if flavor.ok() != Some(RuntimeFlavor::MultiThread) {
         return wait();
     }
+    let _counted = Counted;
     if WAITING.fetch_add(1, Ordering::Relaxed) < MAX_WAITING {
         block_in_place(wait);
     }
-    WAITING.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Takes this wait out of [`WAITING`], also if it panics.
+struct Counted;
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
 }
