@@ -95,6 +95,10 @@ async fn named(
 }
 
 /// Performs the TLS handshake if the server has TLS and the peer begins it.
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(clippy::unused_async, reason = "only a handshake is awaited")
+)]
 pub(super) async fn open(
     accepted: Accepted,
     link: &Link,
