@@ -320,7 +320,7 @@ def test_a_topic_of_a_pattern_that_may_not_be_read_keeps_no_other_away(
             consumer.subscribe(re.compile("t-a"))
         assert topics_of(consumer) == {"t-b", "t-c"}
         time.sleep(0.5)
-    assert caplog.text.count("topic t-a matches and is not joined") == 1
+    assert caplog.text.count("topic t-a matches the pattern and could not be joined") == 1
 
 
 def test_a_topic_that_a_simple_consumer_may_not_read_is_not_received(guarded: str) -> None:

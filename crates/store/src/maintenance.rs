@@ -111,7 +111,7 @@ fn flush(flusher: &Flusher) {
 fn prepare(appender: &Appender) {
     while appender.segment_wakeup.sleep(QUEUE_SYNC) {
         if let Err(error) = appender.prepare_segment() {
-            tracing::error!(%error, "cannot make the next segment");
+            tracing::error!(%error, "cannot create the next segment");
         }
     }
 }

@@ -123,7 +123,7 @@ impl PyConsumer {
             .map_err(|error| Error::from(error).into_py(py))
     }
 
-    /// As `seek`, but never forward.
+    /// Goes on from this offset unless the queue is before it already: never forward.
     fn seek_back(&self, py: Python<'_>, queue: QueueRef, offset: i64) -> PyResult<()> {
         self.puller.check_in(py)?;
         self.puller

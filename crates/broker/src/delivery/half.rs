@@ -18,9 +18,9 @@ fn queues_of(store: &Store, topic: &str, own: i32) -> Vec<i32> {
     queues
 }
 
-/// The position of the first half of a transaction: nothing of it is committed in front of that. `None`: the half is a
-/// copy by Apache's broker or an earlier version, which may have been committed by way of an earlier half, or it looks
-/// like one. Times do not bound the search, since clocks go back.
+/// The position of the first half of a transaction: nothing of it is committed in front of that. `None` if the half may
+/// be a copy that does not say where its first half is, as Apache's broker and earlier versions write: then the message
+/// may lie in front of this half. Times do not bound the search, since clocks go back.
 fn first_half(half: &Record<'_>) -> Option<i64> {
     if half.prepared_transaction_offset > 0 {
         return Some(half.prepared_transaction_offset);
@@ -31,8 +31,8 @@ fn first_half(half: &Record<'_>) -> Option<i64> {
     (!is_copy).then_some(half.physical_offset)
 }
 
-/// The position of the first half of a transaction or, if that is unknown, of this one. A copy of one at the beginning
-/// of the log would say that it is unknown, so 1 stands for 0.
+/// The position of the first half of a transaction or, if that is unknown, of this one. Never 0: a copy stores it, and
+/// 0 means "unknown" there.
 pub(crate) fn first_known(half: &Record<'_>) -> i64 {
     first_half(half).unwrap_or(half.physical_offset).max(1)
 }
@@ -47,8 +47,8 @@ pub(crate) fn is_copy(store: &Store, half: &Record<'_>, first: i64) -> bool {
     first_half(half).is_none() && Record::decode(&bytes).is_ok_and(is_as_old)
 }
 
-/// The copy of a half that is not committed, which the caller knows. It carries the position of the first half, or of
-/// this one if that is unknown: the message cannot be in front of either.
+/// A copy of a half. The caller has made sure that the half is not committed. The copy carries the position of the
+/// first half, or of this one if that is unknown: the message cannot be in front of either.
 pub(crate) fn copy_of_open<'a>(half: &Record<'a>, topic: &'a str, text: &'a str) -> NewMessage<'a> {
     NewMessage {
         prepared_transaction_offset: first_known(half),

@@ -39,7 +39,7 @@ pub(crate) const OF_THE_HALF: [&str; 2] = [names::REAL_TOPIC, names::REAL_QID];
 pub(crate) struct OpenTransaction {
     /// Offset of its half in the half queue; a check changes it.
     pub(crate) half_offset: i64,
-    /// What distinguishes it from other transactions with its unique id, see [`first_known`].
+    /// Log position of its first half, see [`first_known`]. Other transactions with its unique id have other ones.
     pub(crate) first: i64,
     /// Whether the end of the transaction is being written.
     pub(crate) ending: bool,
@@ -70,8 +70,8 @@ impl OpenTransaction {
 
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    /// The last transaction of each unique id. A half that is not listed with its offset, here or in `earlier`, has
-    /// ended or was written again.
+    /// The last transaction of each unique id. A half whose offset no transaction has, here or in `earlier`, has ended
+    /// or was written again.
     pub(crate) open: HashMap<Box<str>, OpenTransaction>,
     /// Transactions with the unique id of a later one, by `first`. Nobody is asked about them, since a producer may
     /// have sent one half twice. Their ends count.
@@ -82,9 +82,9 @@ pub(crate) struct Tables {
     pub(crate) ops: VecDeque<(i64, i64)>,
     /// The check has passed halves in front of this offset that were not listed.
     pub(crate) passed: i64,
-    /// The first half that was listed during a pass of the check which may have passed it before.
+    /// The first half that the check may have passed before it was listed.
     pub(crate) missed: Option<i64>,
-    /// Halves that stand for nothing and have no op message yet: their transaction ended while they were written.
+    /// Halves of transactions that ended while these were written. They have no op message yet.
     pub(crate) unused: VecDeque<i64>,
     /// End of the log at the start: what began in front of it was found at start, and its end may wait for a search.
     pub(crate) last_run_end: i64,
@@ -224,14 +224,11 @@ impl Transactions {
             tables.add_found(store, half, &mut closed);
         })?;
         if !tables.open.is_empty() || !tables.earlier.is_empty() {
-            tracing::info!(
-                count = tables.open.len(),
-                "transactions are open since before the start"
-            );
+            tracing::info!(count = tables.open.len(), "open transactions found at the start");
             // With SYNC_FLUSH a search shows what is durable. A failed log accepts no message that would be a second
             // one.
             if let Err(error) = store.flush() {
-                tracing::warn!(%error, "cannot make durable what the last run has left");
+                tracing::warn!(%error, "cannot flush what the last run has written");
             }
         }
         Ok(Self {

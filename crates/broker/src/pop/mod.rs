@@ -65,7 +65,7 @@ struct QueueLock {
     // Guards the offsets of the groups on the queues.
     mutex: Mutex<()>,
     waiters: LockWaiters,
-    /// A request waited for the pop that has the lock for as long as it may. Cleared when that pop releases it.
+    /// A request has waited for this lock for as long as requests may. Cleared when the lock is released.
     is_stuck: AtomicBool,
 }
 

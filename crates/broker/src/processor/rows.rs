@@ -60,7 +60,7 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (
         request::QUERY_CONSUMER_OFFSET,
         offset::query,
-        "0 for a new group on a young queue, as Apache answers",
+        "0 for a new group on a queue that still has its first message, as Apache answers",
     ),
     (
         request::UPDATE_CONSUMER_OFFSET,
@@ -167,7 +167,7 @@ const CHANGES: &[(i32, Function, &str)] = &[
     (
         request::UPDATE_AND_GET_GROUP_FORBIDDEN,
         group::forbid,
-        "as Apache, of pulls without a subscription of their own",
+        "as in Apache, checked only for pulls that carry no subscription",
     ),
     (request::DELETE_SUBSCRIPTIONGROUP, group::delete, ""),
     (
@@ -266,7 +266,7 @@ const ACKS: &[(i32, &str)] = &[
     (request::ACK_MESSAGE, "expired and used handles have no effect"),
     (
         request::BATCH_ACK_MESSAGE,
-        "entries that cannot be are passed over",
+        "entries that cannot be acknowledged are skipped, as Apache does",
     ),
     (request::CHANGE_MESSAGE_INVISIBLETIME, "0 ms to timerMaxDelaySec"),
     (

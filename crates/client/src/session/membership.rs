@@ -1,4 +1,4 @@
-//! What a client is to its brokers: its group, and the topics that it has subscribed to. Heartbeats tell them.
+//! A client's group and subscriptions, as its heartbeats announce them.
 
 use crate::session::connections::{Connections, Present};
 use crate::session::identity;
@@ -80,7 +80,7 @@ pub(crate) struct ConsumerKind {
     pub(crate) start: ConsumeFromWhere,
 }
 
-/// What a client is to its brokers.
+/// A client's group and subscriptions.
 #[derive(Debug)]
 pub(crate) struct Membership {
     pub(crate) client_id: String,

@@ -151,8 +151,8 @@ fn was_handed_out(context: &BrokerContext, taken: &Taken<'_>, offset: i64) -> bo
     stored_ms.is_some_and(|stored_ms| stored_ms <= taken.pop_time)
 }
 
-/// 200151: entries that cannot be are passed over, as Apache does, since the others are done all the same. If none can
-/// be, the answer is that of the first, as 200051 would have it.
+/// 200151: entries that cannot be acknowledged are skipped, as Apache does, since the others are done all the same. If
+/// none can be, the answer is that of the first, as 200051 would have it.
 fn several(context: &BrokerContext, request: &Command) -> Result<Option<i64>, Refusal> {
     let body: BatchAckMessageRequestBody = read_body(request)?;
     if body.acks.is_empty() {

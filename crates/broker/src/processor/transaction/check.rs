@@ -280,7 +280,7 @@ fn give_up(context: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) ->
         Ok((_, true)) => context.announcements.changed(),
         Err(refusal) => tracing::warn!(
             reason = refusal.remark,
-            "cannot make {TRANS_CHECK_MAX_TIME_TOPIC}"
+            "cannot create {TRANS_CHECK_MAX_TIME_TOPIC}"
         ),
     }
     let text = half.properties.as_str().unwrap_or_default();

@@ -56,7 +56,7 @@ pub(crate) fn resume(context: &BrokerContext, request: &Command, _: &Peer) -> An
         stored.map_err(|error| internal(&error))
     });
     settle(&mut context.transactions.tables(), key, stored)?;
-    tracing::info!(id, "a transaction that was given up is asked about again");
+    tracing::info!(id, "a transaction that was given up will be checked again");
     Ok(Command::response(response::SUCCESS))
 }
 
