@@ -364,7 +364,10 @@ class Subscriptions:
                     with suppress(RmqError):
                         self._control.unsubscribe(topic, False)
                 if self._failures.get(topic) is not type(error):
-                    text = "group %s: topic %s matches the pattern and could not be joined; it is tried again"
+                    text = (
+                        "group %s: topic %s matches the pattern and could not be joined; "
+                        "it is tried again"
+                    )
                     log_error(text, self.group, topic, error=error)
                 self._failures[topic] = type(error)
                 if call is not None:

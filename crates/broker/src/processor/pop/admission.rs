@@ -1,4 +1,4 @@
-//! Who may pop, peek and wait for notifications.
+//! The checks of requests to pop, to peek and to wait for messages.
 
 use crate::admission;
 use crate::context::BrokerContext;
