@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import time
 from collections import Counter
+from contextlib import contextmanager
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from tests.interop.driver import DriverError, bodies
 from tests.interop.test_mqadmin import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tests.interop.cluster import Cluster
     from tests.interop.driver import Driver
@@ -33,6 +34,26 @@ SYSTEM_ERROR, QUERY_NOT_FOUND, INVALID_PARAMETER = 1, 22, 29
 
 STEP_S = 0.7
 """How long messages are sent before a member comes or goes: rebalances of the client take less."""
+
+
+@contextmanager
+def members(driver: Driver, number: int = 0, **options: object) -> Iterator[list[str]]:
+    """Start push consumers; those that the list has at the end are stopped."""
+    running: list[str] = []
+    try:
+        for _ in range(number):
+            start(driver, running, **options)
+        yield running
+    finally:
+        for name in running:
+            driver.call("push.stop", id=name)
+
+
+def start(driver: Driver, running: list[str], **options: object) -> str:
+    """Start another push consumer, and add it to the list."""
+    running.append(driver.new_id("push"))
+    driver.call("push.start", id=running[-1], **options)
+    return running[-1]
 
 
 def named(prefix: str, number: int) -> list[bytes]:
@@ -83,53 +104,43 @@ def await_start(driver: Driver, producer: str, topic: str, consumer: str) -> Non
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("members", [2, 4])
+@pytest.mark.parametrize("number", [2, 4])
 def test_members_share_what_comes_evenly(
-    driver: Driver, cluster: Cluster, topic: str, members: int
+    driver: Driver, cluster: Cluster, topic: str, number: int
 ) -> None:
     """NormalMsgStaticBalanceIT."""
-    group = f"{topic}-group"
-    names = [driver.new_id("push") for _ in range(members)]
-    options = {"namesrv": cluster.namesrv, "topic": topic, "group": group}
-    with driver.producer(cluster.namesrv) as producer:
-        try:
-            for name in names:
-                driver.call("push.start", id=name, **options)
-            settle(driver, producer, topic, names)
-            driver.send(producer, topic, count=400)
-            await_all(driver, names, named("m", 400))
-            found = had(driver, names, "m-")
-        finally:
-            for name in names:
-                driver.call("push.stop", id=name)
-    assert [len(one) for one in found] == [400 // members] * members
+    options = {"namesrv": cluster.namesrv, "topic": topic, "group": f"{topic}-group"}
+    with (
+        driver.producer(cluster.namesrv) as producer,
+        members(driver, number, **options) as names,
+    ):
+        settle(driver, producer, topic, names)
+        driver.send(producer, topic, count=400)
+        await_all(driver, names, named("m", 400))
+        found = had(driver, names, "m-")
+    assert [len(one) for one in found] == [400 // number] * number
     assert len({*chain.from_iterable(found)}) == 400
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("members", [2, 3])
+@pytest.mark.parametrize("number", [2, 3])
 def test_the_queues_of_a_member_that_ends_are_shared_by_the_others(
-    driver: Driver, cluster: Cluster, topic: str, members: int
+    driver: Driver, cluster: Cluster, topic: str, number: int
 ) -> None:
     """NormalMsgDynamicBalanceIT."""
-    group = f"{topic}-group"
-    names = [driver.new_id("push") for _ in range(members)]
-    options = {"namesrv": cluster.namesrv, "topic": topic, "group": group}
-    with driver.producer(cluster.namesrv) as producer:
-        try:
-            for name in names:
-                driver.call("push.start", id=name, **options)
-            settle(driver, producer, topic, names)
-            driver.send(producer, topic, count=100)
-            await_all(driver, names, named("m", 100))
-            driver.call("push.stop", id=names.pop())
-            settle(driver, producer, topic, names)
-            driver.send(producer, topic, count=100, prefix="later")
-            await_all(driver, names, named("later", 100))
-            found = had(driver, names, "later-")
-        finally:
-            for name in names:
-                driver.call("push.stop", id=name)
+    options = {"namesrv": cluster.namesrv, "topic": topic, "group": f"{topic}-group"}
+    with (
+        driver.producer(cluster.namesrv) as producer,
+        members(driver, number, **options) as names,
+    ):
+        settle(driver, producer, topic, names)
+        driver.send(producer, topic, count=100)
+        await_all(driver, names, named("m", 100))
+        driver.call("push.stop", id=names.pop())
+        settle(driver, producer, topic, names)
+        driver.send(producer, topic, count=100, prefix="later")
+        await_all(driver, names, named("later", 100))
+        found = had(driver, names, "later-")
     assert [len(one) for one in found] == [100 // len(names)] * len(names)
 
 
@@ -164,27 +175,21 @@ def test_members_come_and_go_while_messages_are_sent(
 ) -> None:
     """DynamicAddConsumerIT, DynamicCrashConsumerIT, DynamicAddAndCrashIT."""
     options = {"namesrv": cluster.namesrv, "topic": topic, "group": f"{topic}-group"}
-    running: list[str] = []
     gone: set[bytes] = set()
     sent = 0
-    with driver.producer(cluster.namesrv) as producer:
-        try:
-            for step in ("come", "come", "come", "go", "go"):
-                if step == "come":
-                    running.append(driver.new_id("push"))
-                    driver.call("push.start", id=running[-1], **options)
-                else:
-                    ended = driver.call("push.stop", id=running.pop())
-                    gone.update(bodies(ended["messages"]))
-                end = time.monotonic() + STEP_S
-                while time.monotonic() < end:
-                    driver.send(producer, topic, count=5, start=sent)
-                    sent += 5
-            assert gone, "those that have ended had their share"
-            await_all(driver, running, {*named("m", sent)} - gone)
-        finally:
-            for name in running:
-                driver.call("push.stop", id=name)
+    with driver.producer(cluster.namesrv) as producer, members(driver) as running:
+        for step in ("come", "come", "come", "go", "go"):
+            if step == "come":
+                start(driver, running, **options)
+            else:
+                ended = driver.call("push.stop", id=running.pop())
+                gone.update(bodies(ended["messages"]))
+            end = time.monotonic() + STEP_S
+            while time.monotonic() < end:
+                driver.send(producer, topic, count=5, start=sent)
+                sent += 5
+        assert gone, "those that have ended had their share"
+        await_all(driver, running, {*named("m", sent)} - gone)
 
 
 AS_APACHE: dict[str, object] = {"broadcast": True, "from": "LAST_OFFSET"}
@@ -339,45 +344,36 @@ def test_groups_get_the_tags_that_they_want(driver: Driver, cluster: Cluster, to
         "*": {*tags},
         "": {*tags},
     }
-    names = {expression: driver.new_id("push") for expression in wanted}
-    with driver.producer(cluster.namesrv) as producer:
-        try:
-            for number, (expression, name) in enumerate(names.items()):
-                group = f"{topic}-group-{number}"
-                where = {"namesrv": cluster.namesrv, "topic": topic, "group": group}
-                driver.call("push.start", id=name, expression=expression, **where)
-            for tag in tags:
-                driver.send(producer, topic, count=10, tag=tag, prefix=str(tag))
-            for expression, name in names.items():
-                due = [body for tag in wanted[expression] for body in named(str(tag), 10)]
-                await_all(driver, [name], due)
-                assert sorted(had(driver, [name])[0]) == sorted(due), expression
-        finally:
-            for name in names.values():
-                driver.call("push.stop", id=name)
+    with driver.producer(cluster.namesrv) as producer, members(driver) as running:
+        for number, expression in enumerate(wanted):
+            group = f"{topic}-group-{number}"
+            where = {"namesrv": cluster.namesrv, "topic": topic, "group": group}
+            start(driver, running, expression=expression, **where)
+        for tag in tags:
+            driver.send(producer, topic, count=10, tag=tag, prefix=str(tag))
+        for expression, name in zip(wanted, running, strict=True):
+            due = [body for tag in wanted[expression] for body in named(str(tag), 10)]
+            await_all(driver, [name], due)
+            assert sorted(had(driver, [name])[0]) == sorted(due), expression
 
 
 def test_members_of_a_group_with_one_tag_share_its_messages(
     driver: Driver, cluster: Cluster, topic: str
 ) -> None:
     """TagMessageWithSameGroupConsumerIT."""
-    start = {"namesrv": cluster.namesrv, "topic": topic, "group": f"{topic}-group"}
-    first, second = driver.new_id("push"), driver.new_id("push")
-    with driver.producer(cluster.namesrv) as producer:
-        driver.call("push.start", id=first, expression="red", **start)
-        try:
-            driver.send(producer, topic, count=20, tag="red")
-            driver.call("push.start", id=second, expression="red", **start)
-            for tag in ("blue", "red"):
-                driver.send(producer, topic, count=20, tag=tag, prefix=tag)
-            gone = {*bodies(driver.call("push.stop", id=second)["messages"])}
-            driver.send(producer, topic, count=20, tag="red", prefix="later")
-            due = {*named("m", 20), *named("red", 20), *named("later", 20)}
-            assert gone <= due
-            await_all(driver, [first], due - gone)
-            assert {*had(driver, [first])[0]} <= due
-        finally:
-            driver.call("push.stop", id=first)
+    options = {"namesrv": cluster.namesrv, "topic": topic, "group": f"{topic}-group"}
+    with driver.producer(cluster.namesrv) as producer, members(driver) as running:
+        first = start(driver, running, expression="red", **options)
+        driver.send(producer, topic, count=20, tag="red")
+        start(driver, running, expression="red", **options)
+        for tag in ("blue", "red"):
+            driver.send(producer, topic, count=20, tag=tag, prefix=tag)
+        gone = {*bodies(driver.call("push.stop", id=running.pop())["messages"])}
+        driver.send(producer, topic, count=20, tag="red", prefix="later")
+        due = {*named("m", 20), *named("red", 20), *named("later", 20)}
+        assert gone <= due
+        await_all(driver, [first], due - gone)
+        assert {*had(driver, [first])[0]} <= due
 
 
 def test_members_subscribe_to_several_topics(driver: Driver, cluster: Cluster, topic: str) -> None:
