@@ -30,9 +30,13 @@ impl<T> Ready<T> {
         lock(&self.0).len()
     }
 
-    /// Waits for a request. `None`: there will be no more.
-    async fn next(&self) -> Option<T> {
-        poll_fn(|cx| lock(&self.0).poll_recv(cx)).await
+    /// Waits for a request. `None`: the broker stops, or there will be no more.
+    async fn next(&self, shutdown: &Shutdown) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = shutdown.stopped() => None,
+            held = poll_fn(|cx| lock(&self.0).poll_recv(cx)) => held,
+        }
     }
 
     /// Resumes those that are in the queue now.
@@ -76,29 +80,15 @@ impl Due {
 
     /// Answers pulls that waited.
     pub(super) async fn answer_pulls(self: Arc<Self>, shutdown: Shutdown) {
-        loop {
-            tokio::select! {
-                biased;
-                () = shutdown.stopped() => return,
-                held = self.pulls.next() => match held {
-                    Some(held) => self.pull.resume(held),
-                    None => return,
-                },
-            }
+        while let Some(held) = self.pulls.next(&shutdown).await {
+            self.pull.resume(held);
         }
     }
 
     /// Answers pops that waited.
     pub(super) async fn answer_pops(self: Arc<Self>, shutdown: Shutdown) {
-        loop {
-            tokio::select! {
-                biased;
-                () = shutdown.stopped() => return,
-                held = self.pops.next() => match held {
-                    Some(held) => self.pop.resume(held),
-                    None => return,
-                },
-            }
+        while let Some(held) = self.pops.next(&shutdown).await {
+            self.pop.resume(held);
             // A pop writes its check point, which may hang: the answer to the one before leaves first.
             if self.pops.len() > 0 {
                 yield_now().await;

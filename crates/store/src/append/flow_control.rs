@@ -11,7 +11,7 @@ use crate::options::FlushDiskType;
 use crate::state::append_hold::{AppendHold, TooManyWait};
 use crate::state::append_state::AppendState;
 use crate::stats::Busy;
-use crate::sync::{MutexGuard, try_lock};
+use crate::sync::{LockWaiters, MutexGuard, try_lock};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -167,14 +167,16 @@ impl FlowControl {
         let since = Instant::now();
         let waited_ms = || millis(since.elapsed());
         let waits = || waited_ms() <= self.live.send_wait_ms();
-        if let Some(guard) = self.hold.wait_elsewhere(mutex, waits) {
-            return Ok(guard);
+        // A thread that releases the lock wakes nobody, so it is tried again and again.
+        let waiters = LockWaiters::default();
+        match self.hold.wait_elsewhere(&waiters, mutex, waits) {
+            Ok(Some(guard)) => Ok(guard),
+            Err(TooManyWait) => Err(self.too_many(waited_ms())),
+            Ok(None) => {
+                let waiting = self.waiting.load(Ordering::Relaxed);
+                Err(self.busy(BusyReason::QueueTimeout, waited_ms(), waiting))
+            }
         }
-        if waits() {
-            return Err(self.too_many(waited_ms()));
-        }
-        let waiting = self.waiting.load(Ordering::Relaxed);
-        Err(self.busy(BusyReason::QueueTimeout, waited_ms(), waiting))
     }
 
     /// Counts a put that is refused because too many threads wait for the disk, and returns its error.

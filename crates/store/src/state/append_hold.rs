@@ -101,23 +101,20 @@ impl AppendHold {
         append: &'a Mutex<AppendState>,
         waits: impl Fn() -> bool,
     ) -> Result<Option<MutexGuard<'a, AppendState>>, TooManyWait> {
-        let mut waited = Err(TooManyWait);
-        self.listeners
-            .run_long(&mut || waited = Ok(self.waiters.wait(append, &waits)));
-        waited
+        self.wait_elsewhere(&self.waiters, append, waits)
     }
 
-    /// Waits for another lock while `waits` holds. Other work of this thread goes on elsewhere. `None`: it was not
-    /// taken in time, or too many threads wait like this.
+    /// Like [`AppendHold::wait_long`], for a lock with these waiters.
     pub(crate) fn wait_elsewhere<'m, T>(
         &self,
+        waiters: &LockWaiters,
         mutex: &'m Mutex<T>,
         waits: impl Fn() -> bool,
-    ) -> Option<MutexGuard<'m, T>> {
-        let (waiters, mut guard) = (LockWaiters::default(), None);
+    ) -> Result<Option<MutexGuard<'m, T>>, TooManyWait> {
+        let mut waited = Err(TooManyWait);
         self.listeners
-            .run_long(&mut || guard = waiters.wait(mutex, &waits));
-        guard
+            .run_long(&mut || waited = Ok(waiters.wait(mutex, &waits)));
+        waited
     }
 
     /// Takes the lock, however long that takes. Other work of this thread goes on elsewhere.
