@@ -523,12 +523,7 @@ async fn statistics_of_topics_that_read_a_slow_disk_hold_up_no_one_else() {
     let site = with_old_messages(&dir, &disk).await;
     let began = std::time::Instant::now();
     let (reads, _, _) = disk.counts();
-    disk.hang_reads(true);
-    let released = disk.clone();
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(20));
-        released.hang_reads(false);
-    });
+    disk.hang_reads_for(Duration::from_secs(20));
     let asked = Command::request(request::GET_TOPIC_STATS_INFO).with_field("topic", "T");
     let answer = site.asking(asked);
     eventually("it waits for the disk", async || disk.counts().0 > reads).await;
@@ -549,12 +544,7 @@ async fn searches_that_wait_for_a_slow_disk_do_not_hold_up_sends_of_their_connec
     let disk = FaultyDisk::default();
     disk.make_blind();
     let site = with_old_messages(&dir, &disk).await;
-    disk.hang_reads(true);
-    let released = disk.clone();
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(20));
-        released.hang_reads(false);
-    });
+    disk.hang_reads_for(Duration::from_secs(20));
     let waiting: Vec<_> = (0..20).map(|_| site.asking(statistics())).collect();
     let sent = site.asking(send("T", 0, b"meanwhile", ""));
     let refused = site.asking(statistics());
@@ -619,12 +609,7 @@ async fn changes_that_search_the_log_on_a_slow_disk_do_not_hold_up_others() {
     let sent = site.send_ok("T", b"x", "").await;
     let id = sent.fields.get("msgId").unwrap();
     let (reads, _, _) = disk.counts();
-    disk.hang_reads(true);
-    let released = disk.clone();
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(20));
-        released.hang_reads(false);
-    });
+    disk.hang_reads_for(Duration::from_secs(20));
     let clients: Vec<_> = (0..4).map(|_| client()).collect();
     let resuming = clients.iter().map(|client| {
         let resume = Command::request(request::RESUME_CHECK_HALF_MESSAGE).with_field("msgId", id);

@@ -535,12 +535,7 @@ async fn searches_that_wait_for_their_turn_end_with_the_rights_of_their_user() {
         receiver
     };
     let (reads, _, _) = disk.counts();
-    disk.hang_reads(true);
-    let released = disk.clone();
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(6));
-        released.hang_reads(false);
-    });
+    disk.hang_reads_for(Duration::from_secs(6));
     // As many as run at a time.
     let served = [search(&root), search(&root)];
     eventually("both read", async || disk.counts().0 >= reads + 2).await;

@@ -189,14 +189,8 @@ async fn the_check_asks_about_a_second_transaction_of_one_message() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_second_transaction_of_one_message_is_resumed_after_it_was_given_up() {
-    let dir = TempDir::new();
-    commit_and_send_again(&dir).await;
-    let site = Site::start(Options {
-        transaction_check_max: 1,
-        ..short_intervals(options(&dir))
-    });
+/// Waits until a transaction was given up. Returns the id by which it can be resumed.
+async fn await_given_up(site: &Site) -> String {
     let given_up = async || {
         let look = pull("G", "TRANS_CHECK_MAX_TIME_TOPIC", 0, "*", None);
         site.ask(look).await
@@ -211,8 +205,20 @@ async fn a_second_transaction_of_one_message_is_resumed_after_it_was_given_up() 
         host: message.store_host,
         offset: message.physical_offset,
     };
+    id.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_transaction_of_one_message_is_resumed_after_it_was_given_up() {
+    let dir = TempDir::new();
+    commit_and_send_again(&dir).await;
+    let site = Site::start(Options {
+        transaction_check_max: 1,
+        ..short_intervals(options(&dir))
+    });
+    let given_up = await_given_up(&site).await;
     let resume = Command::request(request::RESUME_CHECK_HALF_MESSAGE);
-    site.ask_ok(resume.with_field("msgId", &id.to_string())).await;
+    site.ask_ok(resume.with_field("msgId", &given_up)).await;
     site.stop().await;
 }
 
@@ -291,25 +297,12 @@ async fn a_transaction_that_was_given_up_is_resumed_although_a_later_one_of_its_
         ..short_intervals(options(&dir))
     });
     site.ask_ok(half("first", 2000)).await;
-    let given_up = async || {
-        let look = pull("G", "TRANS_CHECK_MAX_TIME_TOPIC", 0, "*", None);
-        site.ask(look).await
-    };
-    eventually("it is given up", async || {
-        given_up().await.code == response::SUCCESS
-    })
-    .await;
+    let given_up = await_given_up(&site).await;
     site.broker.reconfigure(&options(&dir)).unwrap();
     let second = site.ask_ok(half("second", 1000)).await;
     site.ask_ok(Place::of(&second).commit()).await;
-    let body = given_up().await.body.unwrap();
-    let message = record::records(&body).next().unwrap().unwrap();
-    let id = OffsetId {
-        host: message.store_host,
-        offset: message.physical_offset,
-    };
     let resume = Command::request(request::RESUME_CHECK_HALF_MESSAGE);
-    site.ask_ok(resume.with_field("msgId", &id.to_string())).await;
+    site.ask_ok(resume.with_field("msgId", &given_up)).await;
     site.ask_ok(Place::last(&site).commit()).await;
     assert_eq!(
         bodies(&site).await,

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// An operation that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,6 +198,16 @@ impl FaultyDisk {
     pub fn hang_reads(&self, hangs: bool) {
         *lock(&self.plan.reads_hang) = hangs;
         self.plan.reads_released.notify_all();
+    }
+
+    /// Reads hang from now on, until they are released or for this long: a test that fails ends, too.
+    pub fn hang_reads_for(&self, limit: Duration) {
+        self.hang_reads(true);
+        let released = self.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(limit);
+            released.hang_reads(false);
+        });
     }
 
     /// Makes it unable to tell what is in memory.
