@@ -25,7 +25,7 @@ class Order:
 
 
 def main(name_server: str) -> None:
-    # The reason of each dead letter is in the log.
+    # The reason of a dead letter is in the log, of many alike that of the first.
     logging.basicConfig(stream=sys.stdout, format="%(name)s: %(message)s")
     with Producer(name_server=name_server, group="shop") as producer:
         producer.send("meals", '{"what": "tea", "count": 2}')

@@ -18,6 +18,7 @@ PACKAGES: dict[str, list[str]] = {
         *(
             "log_output",
             "log",
+            "failure_log",
             "values",
             "stats",
             "consumer_stats",

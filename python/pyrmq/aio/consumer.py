@@ -325,6 +325,7 @@ class PullConsumer(PolledConsumer):
                     self._callbacks.end()
                 if self._options.auto_commit is not None:
                     self._offset_file.write_at_end()
+                self._hooks.failures.report(at_end=True)
         except Exception as error:  # noqa: BLE001 - `close` raises it
             failure = error
         finally:

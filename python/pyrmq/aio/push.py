@@ -30,6 +30,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from pyrmq._client.failure_log import kind_of
 from pyrmq._client.options.consumer import ListenerArguments, ListenerOptions
 from pyrmq._client.values import milliseconds
 from pyrmq.aio.completions import CompletionList
@@ -39,7 +40,6 @@ from pyrmq.consumer.call import (
     UnfitBody,
     failure_of,
     is_coroutine_function,
-    log_error,
     raising,
 )
 from pyrmq.consumer.listening import ListeningConsumer
@@ -348,9 +348,9 @@ class PushConsumer(ListeningConsumer):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
+        if not task.cancelled() and (error := task.exception()) is not None:
             text = "group %s: an error of the consumer; its messages will be delivered again"
-            log_error(text, self._group, error=task.exception())
+            self._failures.add(text, self._group, kind=kind_of(error), error=error)
         self._take()
         if not self._tasks:
             self._idle.set()
@@ -392,7 +392,8 @@ class PushConsumer(ListeningConsumer):
                 if _is_for_the_loop(error):
                     raise
                 # An error of a body, or of the application's decoder.
-                failed.append((place, *failure_of(self._group, message, error)))
+                outcome = failure_of(self._failures, self._group, message, error)
+                failed.append((place, *outcome))
         for topic, arguments in topics.items():
             given = [argument for _, argument in arguments]
             one = given if self._options.consume_batch > 1 else given[0]
@@ -402,7 +403,7 @@ class PushConsumer(ListeningConsumer):
             except BaseException as error:
                 if _is_for_the_loop(error):
                     raise
-                failure = failure_of(self._group, messages[arguments[0][0]], error)
+                failure = failure_of(self._failures, self._group, concerned[0], error)
             if failure is not None:
                 failed += [(place, *failure) for place, _ in arguments]
         return sorted(failed)
@@ -490,6 +491,7 @@ class PushConsumer(ListeningConsumer):
         _log.warning("group %s: the event loop ended without `close`; leaving", self._group)
         self._finalizer()
         self._offset_file.write_at_end()
+        self._failures.report(at_end=True)
         self._unlog()
 
     def _stacks(self) -> str:
@@ -519,7 +521,7 @@ class PushConsumer(ListeningConsumer):
         except BaseException as error:
             if _is_for_the_loop(error):
                 raise
-            failure_of(self._group, message, error)
+            failure_of(self._failures, self._group, message, error)
             return "raised", repr(error)
         return ("success", None) if failure is None else ("later", None)
 

@@ -200,6 +200,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
             if self._loop is not None:
                 self._loop.remove_reader(self._core.fileno())
             self._outcomes.close()
+            self._hooks.failures.report(at_end=True)
             self._unlog()
 
     async def __aenter__(self) -> Self:

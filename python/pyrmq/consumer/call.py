@@ -9,6 +9,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyrmq._client.failure_log import kind_of
 from pyrmq.consumer.outcome import (
     DeadLetter,
     Failure,
@@ -20,6 +21,7 @@ from pyrmq.consumer.outcome import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyrmq._client.failure_log import FailureLog
     from pyrmq.consumer.decode import Decoder
     from pyrmq.message import ReceivedMessage
 
@@ -95,14 +97,19 @@ def log_error(text: str, *arguments: object, error: BaseException | None = None)
             traceback.print_exc()
 
 
-def failure_of(group: str, message: ReceivedMessage, error: BaseException) -> Failure:
+def failure_of(
+    failures: FailureLog, group: str, message: ReceivedMessage, error: BaseException
+) -> Failure:
     """Log what a listener raised, and return the outcome of the message."""
     cause = cause_of(error)
+    if isinstance(cause, ReconsumeLater):
+        return failure_of_error(error)
+    kind = (message.topic, *kind_of(cause))
     if isinstance(cause, DeadLetter):
-        log_error("group %s: dead letter %r: %s", group, message, cause)
-    elif not isinstance(cause, ReconsumeLater):
-        text = "group %s: a listener failed for %r; the message will be delivered again"
-        log_error(text, group, message, error=error)
+        failures.add("group %s: dead letter %r: %s", group, message, cause, kind=kind)
+    else:
+        text = "group %s: a listener failed for %r; the message will be delivered again: %r"
+        failures.add(text, group, message, cause, kind=kind, error=error)
     return failure_of_error(error)
 
 

@@ -18,8 +18,9 @@ import traceback
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from pyrmq._client.failure_log import kind_of
 from pyrmq._client.values import milliseconds
-from pyrmq.consumer.call import Failed, UnfitBody, failure_of, log_error, raising
+from pyrmq.consumer.call import Failed, UnfitBody, failure_of, raising
 from pyrmq.consumer.outcome import LATER, failure_of_error, failure_of_result, hand_back_time
 from pyrmq.errors import ClosedError, ForkError
 
@@ -118,7 +119,7 @@ class Pool:
         core: The native consumer.
         calls: The listener of each topic.
         options: The consumer's options.
-        hooks: What sees each call.
+        hooks: What sees each call, and the log of failures.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class Pool:
     ) -> None:
         self.core = core
         self._hooks = hooks
+        self._failures = hooks.failures
         self._has_hooks = False  # Read for each message.
         self.counts = Counts()
         self._calls = calls
@@ -175,7 +177,7 @@ class Pool:
             given = argument if self._options.consume_batch == 1 else [argument]
             failure = failure_of_result(call.function(given))
         except BaseException as error:  # noqa: BLE001 - the answer says it
-            failure_of(self._group, message, error)
+            failure_of(self._failures, self._group, message, error)
             return "raised", repr(error)
         return ("success", None) if failure is None else ("later", None)
 
@@ -241,7 +243,7 @@ class Pool:
                 return
             except BaseException as error:  # noqa: BLE001 - no error may end this thread
                 text = "group %s: an error of the consumer; its messages will be delivered again"
-                log_error(text, self._group, error=error)
+                self._failures.add(text, self._group, kind=kind_of(error), error=error)
                 self._is_ended.wait(_MEND_S)
             finally:
                 is_mine = batch is None or not batch.is_abandoned or self._rejoin(me)
@@ -363,7 +365,7 @@ class Pool:
                 result = call.function(argument)
                 failure = None if result is None else failure_of_result(result)
         except BaseException as error:  # noqa: BLE001 - sys.exit must not end this thread
-            failure = failure_of(self._group, message, error)
+            failure = failure_of(self._failures, self._group, message, error)
         return None if failure is None else [(index, *failure)]
 
     def _call_list(self, messages: list[ReceivedMessage], index: int, end: int) -> Failed:
@@ -377,12 +379,14 @@ class Pool:
                 argument = self._argument(message)
                 topics.setdefault(topic, []).append((at, argument))
             except BaseException as error:  # noqa: BLE001 - as above
-                failed.append((at, *failure_of(self._group, message, error)))
+                outcome = failure_of(self._failures, self._group, message, error)
+                failed.append((at, *outcome))
         for topic, arguments in topics.items():
             try:
                 failure = self._call_topic(topic, arguments, messages)
             except BaseException as error:  # noqa: BLE001 - as above
-                failure = failure_of(self._group, messages[arguments[0][0]], error)
+                message = messages[arguments[0][0]]
+                failure = failure_of(self._failures, self._group, message, error)
             if failure is not None:
                 failed += [(at, *failure) for at, _ in arguments]
         return sorted(failed)
@@ -434,7 +438,7 @@ class Pool:
                     self._check(thread, batch, now, since)
                 except Exception as error:  # noqa: BLE001 - the watch is over all other calls, too
                     text = "group %s: messages behind a slow call were not passed on"
-                    log_error(text, self._group, error=error)
+                    self._failures.add(text, self._group, kind=kind_of(error), error=error)
 
     def _sleep_until_work(self) -> None:
         self._has_work.clear()
@@ -484,17 +488,20 @@ class Pool:
         self._report(thread, batch.messages[index])
         if not may_add:
             text = "group %s: %d calls of listeners hang; no thread is started until one returns"
-            log_error(text, self._group, len(self._stuck))
+            self._failures.add(text, self._group, len(self._stuck))
 
     def _report(self, thread: threading.Thread, message: ReceivedMessage) -> None:
         frame = sys._current_frames().get(thread.ident or 0)
-        log_error(
+        place = (frame.f_code.co_filename, frame.f_lineno) if frame else None
+        stack = "".join(traceback.format_stack(frame)) if frame else "(its thread has ended)"
+        self._failures.add(
             "group %s: a listener has not returned within %g s for %r; the message will be "
-            "delivered again, and the outcome of the call is ignored. Its stack:\n%s",
+            "delivered again, and the outcome of the call is ignored",
             self._group,
             self._options.time_limit,
             message,
-            "".join(traceback.format_stack(frame)) if frame else "(its thread has ended)",
+            kind=(message.topic, place),
+            stack=f". Its stack:\n{stack}",
         )
 
 

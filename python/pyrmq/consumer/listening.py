@@ -10,6 +10,7 @@ from pyrmq import _core
 from pyrmq._client import log
 from pyrmq._client.consumer_stats import ConsumerStats, consumer_stats
 from pyrmq._client.ending import leave
+from pyrmq._client.failure_log import LINE_S
 from pyrmq._client.hooks.consume import ConsumeHooks
 from pyrmq._client.identities import note_member
 from pyrmq.consumer.call import Call
@@ -40,6 +41,7 @@ class ListeningConsumer(ABC):
         self._offset_file = OffsetFile(self._control, options)
         self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
         self._hooks.client_id = self._control.client_id()
+        self._failures = self._hooks.failures
         note_member(options.group, self._control.client_id(), self)
         self._callbacks: CallbackThread | None = None
         self._trace: Trace | None = None
@@ -116,7 +118,7 @@ class ListeningConsumer(ABC):
         stacks: Callable[[], str],
         consume: Callable[[ReceivedMessage], tuple[str, str | None]],
     ) -> CallbackThread:
-        """Create the thread that answers brokers and writes offsets and traces."""
+        """Create the thread that answers brokers and writes offsets, traces and failures."""
         thread = CallbackThread(
             self._control,
             self._group,
@@ -125,6 +127,7 @@ class ListeningConsumer(ABC):
             consume=consume,
         )
         self._offset_file.write_each(self._options.auto_commit, thread)
+        thread.repeat(LINE_S, self._failures.report)
         self._trace = start_trace(self._options, self._hooks, thread)
         return thread
 
@@ -134,3 +137,4 @@ class ListeningConsumer(ABC):
             self._offset_file.write_at_end()
         if self._trace is not None:
             self._trace.close()
+        self._failures.report(at_end=True)

@@ -214,6 +214,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         try:
             self._core.close()
         finally:
+            self._hooks.failures.report(at_end=True)
             self._unlog()
 
     def __enter__(self) -> Self:

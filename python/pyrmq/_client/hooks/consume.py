@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyrmq._client.failure_log import FailureLog, kind_of
 from pyrmq._client.hooks.calling import call_each
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pyrmq.message import ReceivedMessage
 
 __all__ = ["ConsumeHook", "ConsumeHooks", "ConsumeOutcome", "Consuming"]
-
-_log = logging.getLogger("pyrmq.consumer")
 
 ConsumeOutcome = Literal["success", "later", "again", "dead"]
 """The outcome of messages: done, delivered later, tried again here, or dead letters."""
@@ -108,10 +106,15 @@ class ConsumeHook:
 
 
 class ConsumeHooks:
-    """The hooks of one consumer, called in order before a call and in reverse order after it."""
+    """The hooks of one consumer, called in order before a call and in reverse order after it.
+
+    Attributes:
+        failures: The log of what hooks raise, and of the consumer's other failures.
+    """
 
     def __init__(self, hooks: Sequence[ConsumeHook], group: str, namespace: str) -> None:
         self._hooks = [*hooks]
+        self.failures = FailureLog()
         self._group, self._namespace = group, namespace
         # Known once the native consumer is made.
         self.client_id = ""
@@ -137,7 +140,7 @@ class ConsumeHooks:
             consuming = self._consuming(topic, of_topic)
             consuming.began = began
             calls += [partial(hook.after_receive, consuming) for hook in self._hooks]
-        call_each(calls, _report)
+        call_each(calls, self._report)
 
     def process(
         self,
@@ -198,7 +201,7 @@ class ConsumeHooks:
     ) -> Consuming:
         consuming = self._consuming(topic, messages)
         calls = [partial(hook.before_process, consuming) for hook in self._hooks]
-        _call_hooks(calls, in_loop=in_loop)
+        self._call_hooks(calls, in_loop=in_loop)
         return consuming
 
     def _after(
@@ -213,16 +216,14 @@ class ConsumeHooks:
         calls = [
             partial(hook.after_process, consuming, error, outcome) for hook in reversed(self._hooks)
         ]
-        _call_hooks(calls, in_loop=in_loop)
+        self._call_hooks(calls, in_loop=in_loop)
 
+    def _call_hooks(self, calls: Iterable[Callable[[], None]], *, in_loop: bool) -> None:
+        try:
+            call_each(calls, self._report)
+        except (KeyboardInterrupt, SystemExit):
+            if in_loop:
+                raise
 
-def _call_hooks(calls: Iterable[Callable[[], None]], *, in_loop: bool) -> None:
-    try:
-        call_each(calls, _report)
-    except (KeyboardInterrupt, SystemExit):
-        if in_loop:
-            raise
-
-
-def _report(raised: BaseException) -> None:
-    _log.error("a hook raised %r", raised, exc_info=raised)
+    def _report(self, raised: BaseException) -> None:
+        self.failures.add("a hook raised %r", raised, kind=kind_of(raised), error=raised)
