@@ -91,6 +91,26 @@ def test_a_resend_that_is_stopped_says_how_far_it_came(
     assert "to offset" in text
 
 
+def test_a_tail_that_follows_prints_what_arrives_later(two: Cluster) -> None:
+    with Admin(name_server=two.name_server) as admin:
+        admin.create_topic("followed", queues=1)
+    words = ["tail", "followed", "--from", "first", "--follow", "--count", "3"]
+    with (
+        Producer(name_server=two.name_server) as producer,
+        pyrmq(*words, "--format", "{body}", address=two.name_server) as following,
+    ):
+        assert following.stdout is not None
+        for body in (b"one", b"two", b"three"):
+            producer.send("followed", body)
+            # The next one is sent once this one is printed.
+            assert following.stdout.readline() == body + b"\n"
+        assert following.wait(30) == 0
+    with pyrmq(*words, "--stop", address=two.name_server) as refused:
+        assert refused.stderr is not None
+        assert b"not allowed with argument --follow" in refused.stderr.read()
+        assert refused.wait(30) == 2
+
+
 def test_reading_to_an_end_that_never_comes_ends_with_the_queues(
     two: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

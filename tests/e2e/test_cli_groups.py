@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.test_cli_hardening import on_a_terminal
 from tests.e2e.timing import least
 from tests.e2e.wire import ask, await_true
 
@@ -231,6 +232,23 @@ def test_dead_letters_are_listed_and_given_to_their_group_again(pyrmq: Run, two:
         resent = pyrmq("dlq", "resend", "cli-cooks", "--key", "key-1")
         assert resent == ["sent 1 message to cli-cooks again, of 2 dead letters"]
         await_true(lambda: healthy == [b"body 1"], 30)
+
+
+def test_a_long_resend_shows_its_progress_on_a_terminal(two: Cluster) -> None:
+    count, group = 250, "cli-progress"
+    with Admin(name_server=two.name_server) as admin:
+        admin.create_topic(f"%DLQ%{group}", queues=1)
+    with Producer(name_server=two.name_server) as producer:
+        producer.send_batch(f"%DLQ%{group}", [b"letter"] * count)
+    shown = on_a_terminal("dlq", "resend", group, "-n", two.name_server)
+    end = f"sent {count} messages to {group} again, of {count} dead letters"
+    assert [part.strip() for part in shown.split("\r") if part.strip()] == [
+        f"100 of {count}",
+        f"200 of {count}",
+        end,
+    ]
+    few = on_a_terminal("dlq", "resend", group, "--max", "99", "-n", two.name_server)
+    assert few.strip() == f"sent 99 messages to {group} again, of {count} dead letters"
 
 
 def test_tail_begins_anywhere_and_filters(pyrmq: Run, two: Cluster) -> None:
