@@ -1,0 +1,160 @@
+"""Every consumer gets a message whose properties have as many bytes as a record can hold."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.e2e.test_aio_push import until
+from tests.e2e.test_push import make
+from tests.e2e.test_push_pop import switch
+from tests.e2e.wire import await_true
+
+from pyrmq import (
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+    SimpleConsumer,
+    aio,
+)
+from pyrmq.errors import MessageRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_PROPERTIES = 32_767
+
+
+def polled(**options: Any) -> list[ReceivedMessage]:  # noqa: ANN401
+    with PullConsumer(**options) as consumer:
+        consumer.subscribe(options["group"])
+        return consumer.poll(timeout=15)
+
+
+def polled_as_a_batch(**options: Any) -> list[ReceivedMessage]:  # noqa: ANN401
+    with PullConsumer(**options) as consumer:
+        consumer.subscribe(options["group"])
+        batch = consumer.poll_batch(timeout=15)
+        assert (batch.keys, batch.bodies) == (["k"], [b"body"])
+        (table,) = batch.to_arrow(["body", "properties"]).to_pylist()
+        assert dict(table["properties"]) == batch.messages[0].properties
+        return batch.messages
+
+
+def received(**options: Any) -> list[ReceivedMessage]:  # noqa: ANN401
+    with SimpleConsumer(**options) as consumer:
+        consumer.subscribe(options["group"])
+        messages = consumer.receive()
+        consumer.ack(messages)
+        assert consumer.stats().done == 1
+        return [*messages]
+
+
+def handled(batch: int = 1, **options: Any) -> list[ReceivedMessage]:  # noqa: ANN401
+    seen: list[Any] = []
+    consumer = PushConsumer(**options, consume_batch=batch)
+    consumer.subscribe(options["group"], seen.append if batch == 1 else seen.extend)
+    with consumer:
+        await_true(lambda: consumer.stats().done == 1, 15)
+    return seen
+
+
+def handled_in_lists(**options: Any) -> list[ReceivedMessage]:  # noqa: ANN401
+    return handled(8, **options)
+
+
+def popped(**options: Any) -> list[ReceivedMessage]:  # noqa: ANN401
+    switch(options["name_server"], options["group"], options["group"], "pop")
+    return handled(**options)
+
+
+def tried_again(**options: Any) -> list[ReceivedMessage]:  # noqa: ANN401
+    """Fail once; the message is tried again here, where its order is kept."""
+    seen: list[ReceivedMessage] = []
+    consumer = PushConsumer(**options, order="key", suspend_pause=0.05)
+
+    @consumer.listener(options["group"])
+    def fail_once(message: ReceivedMessage) -> None:
+        seen.append(message)
+        if len(seen) == 1:
+            raise ValueError("once")
+
+    with consumer:
+        await_true(lambda: consumer.stats().done == 1, 15)
+    first, second = seen
+    assert first.properties == second.properties
+    return [second]
+
+
+def polled_in_a_loop(**options: Any) -> list[ReceivedMessage]:  # noqa: ANN401
+    async def poll() -> list[ReceivedMessage]:
+        async with aio.PullConsumer(**options) as consumer:
+            await consumer.subscribe(options["group"])
+            return (await consumer.poll_batch(timeout=15)).messages
+
+    return asyncio.run(poll())
+
+
+def received_in_a_loop(**options: Any) -> list[ReceivedMessage]:  # noqa: ANN401
+    async def receive() -> list[ReceivedMessage]:
+        async with aio.SimpleConsumer(**options) as consumer:
+            await consumer.subscribe(options["group"])
+            messages = await consumer.receive()
+            await consumer.ack(messages)
+            return [*messages]
+
+    return asyncio.run(receive())
+
+
+def awaited(**options: Any) -> list[ReceivedMessage]:  # noqa: ANN401
+    seen: list[ReceivedMessage] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append(message)
+
+    async def listen() -> None:
+        consumer = aio.PushConsumer(**options)
+        consumer.subscribe(options["group"], handle)
+        async with consumer:
+            await until(lambda: consumer.stats().done == 1)
+
+    asyncio.run(listen())
+    return seen
+
+
+@pytest.mark.parametrize(
+    "consume",
+    [
+        polled,
+        polled_as_a_batch,
+        received,
+        handled,
+        handled_in_lists,
+        popped,
+        tried_again,
+        polled_in_a_loop,
+        received_in_a_loop,
+        awaited,
+    ],
+)
+def test_properties_of_the_maximum_length_arrive(
+    address: str, topic: str, consume: Callable[..., list[ReceivedMessage]]
+) -> None:
+    make(address, topic, [])
+    with Producer(name_server=address) as producer:
+        # Clients and brokers add some of their own.
+        fits, refused = MAX_PROPERTIES - 300, MAX_PROPERTIES - 60
+        while refused - fits > 1:
+            length = (fits + refused) // 2
+            try:
+                producer.send(f"{topic}-probe", b"body", keys="k", properties={"p": "v" * length})
+                fits = length
+            except MessageRefused:
+                refused = length
+        producer.send(topic, b"body", keys="k", properties={"p": "v" * fits})
+    (message,) = consume(name_server=address, group=topic)
+    assert message.properties["p"] == "v" * fits
+    text = [f"{name}\x01{value}\x02" for name, value in message.properties.items()]
+    assert len("".join(text).encode()) == MAX_PROPERTIES
