@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e.test_push import committed, make
@@ -20,6 +21,8 @@ from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
+    from pathlib import Path
 
     from pyrmq.testing import Cluster
 
@@ -262,5 +265,54 @@ def test_the_polled_consumer_has_the_same_verbs(address: str, topic: str) -> Non
             consumer.resume(consumer.paused())
             await consumer.unsubscribe(topic)
             assert not consumer.assignment()
+
+    asyncio.run(main())
+
+
+class Counting(ThreadPoolExecutor):
+    """Counts the calls that a loop makes in threads."""
+
+    calls = 0
+
+    def submit(self, *arguments: Any, **options: Any) -> Future[Any]:  # noqa: ANN401
+        """Count, and make the call."""
+        self.calls += 1
+        return super().submit(*arguments, **options)
+
+
+@pytest.mark.parametrize("form", ["pull", "push"])
+@pytest.mark.parametrize("broadcasting", [False, True])
+def test_a_commit_takes_a_thread_only_where_there_is_an_offset_file(
+    address: str, topic: str, tmp_path: Path, form: str, *, broadcasting: bool
+) -> None:
+    make(address, topic, ["one"], queues=1)
+    options: dict[str, Any] = {"name_server": address, "group": f"g-{topic}"}
+    if broadcasting:
+        options |= {"broadcasting": True, "offset_dir": tmp_path}
+
+    async def main() -> None:
+        executor = Counting()
+        asyncio.get_running_loop().set_default_executor(executor)
+        consumer: PullConsumer | PushConsumer
+        if form == "pull":
+            consumer = PullConsumer(**options)
+            await consumer.subscribe(topic)
+            assert len(await consumer.poll(timeout=15)) == 1
+        else:
+            consumer = PushConsumer(**options)
+
+            @consumer.listener(topic)
+            async def handle(_message: ReceivedMessage) -> None:
+                pass
+
+            await consumer.start()
+            await until(lambda: consumer.stats().done == 1)
+        try:
+            before = executor.calls
+            for _ in range(10):
+                await consumer.commit()
+            assert executor.calls - before == (10 if broadcasting else 0)
+        finally:
+            await consumer.close()
 
     asyncio.run(main())

@@ -238,7 +238,8 @@ class PullConsumer(PolledConsumer):
             await self._outcomes.call(self._control.commit)
         else:
             await self._outcomes.call(self._control.commit_offsets, committable(offsets))
-        await asyncio.to_thread(self._offset_file.write)
+        if self._offset_file:
+            await asyncio.to_thread(self._offset_file.write)
 
     async def committed(self, queue: QueueId) -> int | None:
         """Request the group's committed offset in a queue; None if it has not committed one.

@@ -261,7 +261,8 @@ class PushConsumer(ListeningConsumer):
             >>> await consumer.commit()  # doctest: +SKIP
         """
         await self._outcomes.call(self._control.commit)
-        await asyncio.to_thread(self._offset_file.write)
+        if self._offset_file:
+            await asyncio.to_thread(self._offset_file.write)
 
     async def close(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109 - as the sync form
         """Take nothing more, wait for running calls, commit, and leave the group.

@@ -85,6 +85,10 @@ class OffsetFile:
             self._file.take()
             control.begin_at(self._file.read())
 
+    def __bool__(self) -> bool:
+        """Whether there is a file."""
+        return self._file is not None
+
     def write_each(self, seconds: float | None, thread: CallbackThread) -> bool:
         """Write the file every `seconds`. False: there is no file."""
         if self._file is None or seconds is None:
