@@ -10,6 +10,7 @@ import textwrap
 import time
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.test_push import make
@@ -17,6 +18,11 @@ from tests.e2e.wire import await_true
 
 from pyrmq import Producer, PullConsumer, QueueId, RouteError, TopicNotFound
 from pyrmq.testing import cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyrmq.testing import Cluster
 
 HEAD = """
 import signal
@@ -208,6 +214,103 @@ def test_a_close_that_ctrl_c_interrupts_goes_on_and_a_second_one_waits_for_it() 
         finally:
             os.kill(frozen.pid, signal.SIGCONT)
     assert (done.returncode, done.stdout) == (0, "['broker-b']\n"), done.stderr
+
+
+SUBSCRIBES = """
+import os
+import signal
+import sys
+import threading
+import time
+from pyrmq import Admin, PullConsumer, PushConsumer, SimpleConsumer
+from pyrmq.errors import BrokerError
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+address, kind, frozen = sys.argv[1], sys.argv[2], int(sys.argv[3])
+kinds = {"pull": PullConsumer, "push": PushConsumer, "simple": SimpleConsumer}
+
+def await_true(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, (subscriptions(), threading.enumerate())
+        time.sleep(0.02)
+
+def subscriptions():
+    with Admin(name_server=address) as admin:
+        try:
+            return admin.describe_group(kind).subscriptions
+        except BrokerError:
+            return {}
+
+def own_threads():
+    # The log's thread lives as long as a client.
+    return {one for one in threading.enumerate() if one.name != "pyrmq-log"} - before
+
+before = set(threading.enumerate())
+consumer = kinds[kind](name_server=address, group=kind)
+if kind == "push":
+    consumer.subscribe("orders", print)
+os.kill(frozen, signal.SIGSTOP)
+timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+try:
+    timer.start()
+    consumer.start() if kind == "push" else consumer.subscribe(["orders", "returns"])
+    print("not interrupted")
+except KeyboardInterrupt:
+    pass
+finally:
+    os.kill(frozen, signal.SIGCONT)
+timer.join()
+assert not own_threads(), own_threads()
+assert kind != "simple" or not consumer.topics(), consumer.topics()
+await_true(lambda: not subscriptions(), 10)
+# What was asked for before the interruption does not come late.
+time.sleep(0.5)
+assert not subscriptions(), subscriptions()
+if kind != "push":
+    consumer.subscribe("orders")
+    take = consumer.poll if kind == "pull" else consumer.receive
+    print([one.body for one in take(1)])
+consumer.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def frozen() -> Iterator[Cluster]:
+    """A cluster whose servers can be stopped, with a message on each broker."""
+    with cluster(brokers=2, processes=True) as running:
+        for topic in ("orders", "returns"):
+            make(running.name_server, topic, [], queues=1)
+        with Producer(name_server=running.name_server, send_timeout=20) as producer:
+            for broker in running.brokers:
+                queue = QueueId("orders", broker.name, 0)
+                await_true(partial(_is_sent, producer, queue, "late"), 20)
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("server", "kind"),
+    [
+        ("name server", "pull"),
+        ("name server", "push"),
+        ("name server", "simple"),
+        pytest.param("broker", "pull", marks=pytest.mark.nightly),
+        pytest.param("broker", "push", marks=pytest.mark.nightly),
+        ("broker", "simple"),
+    ],
+)
+def test_a_subscription_that_ctrl_c_interrupts_leaves_neither_topic_nor_thread(
+    frozen: Cluster, server: str, kind: str
+) -> None:
+    member = (frozen.name_servers if server == "name server" else frozen.brokers)[0]
+    assert member.pid is not None
+    words = [sys.executable, "-c", SUBSCRIBES, frozen.name_server, kind, str(member.pid)]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=40, check=False)
+    finally:
+        os.kill(member.pid, signal.SIGCONT)
+    wanted = "" if kind == "push" else "[b'late']\n"
+    assert (done.returncode, done.stdout) == (0, wanted), done.stderr
 
 
 def test_a_program_that_closes_nothing_ends_and_keeps_what_it_sent(

@@ -18,7 +18,7 @@ from pyrmq.errors import ServerError
 PROGRAM = """
     import os, re, sys, threading
     from pathlib import Path
-    from pyrmq import ForkError, Producer, PullConsumer
+    from pyrmq import ForkError, Producer, PullConsumer, SimpleConsumer
 
     address, topic, folder = sys.argv[1:]
     producer = Producer(name_server=address)
@@ -31,13 +31,16 @@ PROGRAM = """
     member.subscribe(topic)
     limited = PullConsumer(name_server=address, group="limited", max_poll_interval=60)
     limited.subscribe(topic)
+    simple = SimpleConsumer(name_server=address, group="simple")
+    simple.subscribe(topic)
     sys.stdout.flush()
     # Another thread has them at the fork.
     locks = limited._subscriptions._lock, limited._subscriptions._changing
+    of_simple = simple._subscriptions._changing
     are_held, is_over = threading.Event(), threading.Event()
 
     def hold():
-        with locks[0], locks[1]:
+        with locks[0], locks[1], of_simple:
             are_held.set()
             is_over.wait()
 
@@ -61,6 +64,7 @@ PROGRAM = """
                 lambda: limited.subscribe(topic),
                 lambda: limited.subscribe(re.compile("x")),
                 lambda: limited.unsubscribe(topic),
+                lambda: simple.subscribe(topic),
             ):
                 try:
                     use()
@@ -72,6 +76,7 @@ PROGRAM = """
             consumer.close()
             member.close()
             limited.close()
+            simple.close()
             assert not [*Path(folder).rglob("offsets.json")], "the file is the parent's"
             with Producer(name_server=address) as own:
                 own.send(topic, b"child")
@@ -94,6 +99,7 @@ PROGRAM = """
     consumer.close()
     member.close()
     limited.close()
+    simple.close()
     assert [*Path(folder).rglob("offsets.json")]
 """
 

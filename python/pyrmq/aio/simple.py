@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Self, Unpack
@@ -19,13 +18,12 @@ from pyrmq._client.options.simple import (
 from pyrmq._client.values import milliseconds, topics_of, whole
 from pyrmq.aio.completions import CompletionList
 from pyrmq.aio.subscribing import subscribed
-from pyrmq.consumer.call import log_error
-from pyrmq.consumer.membership import filter_of
+from pyrmq.consumer.membership import SimpleSubscriptions, filter_of
 from pyrmq.consumer.subscriptions import SubscribeCall
-from pyrmq.errors import ClosedError, ConfigError, ForkError, RmqError
+from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from pyrmq._client.options.simple import MessageOrReceipt, SimpleConsumerArguments
     from pyrmq.message import PoppedMessage
@@ -51,9 +49,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         super().__init__(**arguments)
         self._outcomes = CompletionList()
         self._waiting: set[asyncio.Event] = set()
-        # Held over the network by threads that subscribe, and that undo it.
-        self._changing = threading.Lock()
-        self._filters: dict[str, tuple[str, bool]] = {}
+        self._subscriptions = SimpleSubscriptions(self._core, self._options.group)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def subscribe(
@@ -70,41 +66,10 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         self._outcomes.enter()
         call = SubscribeCall(text, is_sql)
         await subscribed(
-            partial(self._subscribe, topics_of(topic), call),
+            partial(self._subscriptions.subscribe, topics_of(topic), call),
             partial(setattr, call, "is_cancelled", True),
-            partial(self._undo, call),
+            partial(self._subscriptions.undo, call),
         )
-
-    def _subscribe(self, topics: Sequence[str], call: SubscribeCall) -> None:
-        """Subscribe to topics until the call is cancelled; one call after the other."""
-        with self._changing:
-            for topic in topics:
-                if call.is_cancelled:
-                    return
-                call.before.setdefault(topic, self._filters.get(topic))
-                self._core.subscribe(topic, *call.wish)
-                self._filters[topic] = call.wish
-
-    def _undo(self, call: SubscribeCall) -> None:
-        """Restore the filters of a call's topics, and leave those that had none."""
-        with self._changing:
-            for topic, old in call.before.items():
-                now = self._filters.get(topic)
-                if now is not old and now is not call.wish:
-                    # Another call has replaced it since.
-                    continue
-                self._filters.pop(topic, None)
-                try:
-                    if old is None:
-                        self._core.unsubscribe(topic)
-                    else:
-                        self._core.subscribe(topic, *old)
-                        self._filters[topic] = old
-                except (ClosedError, ForkError):
-                    return
-                except RmqError as error:
-                    text = "group %s: the subscription of %s is not undone"
-                    log_error(text, self._options.group, topic, error=error)
 
     async def unsubscribe(self, topic: str) -> None:
         """Receive nothing more from a topic; see :meth:`pyrmq.SimpleConsumer.unsubscribe`.
@@ -112,7 +77,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         Example:
             >>> await consumer.unsubscribe("orders")  # doctest: +SKIP
         """
-        self._filters.pop(topic, None)
+        self._subscriptions.forget(topic)
         if not await self._outcomes.call(self._core.unsubscribe, topic):
             raise ConfigError(f"topic `{topic}` is not subscribed to")
 

@@ -1,28 +1,40 @@
-"""Group membership of both kinds of consumers: filters, topics, the file of a member."""
+"""Group membership of consumers: filters, topics, the file of a member."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import threading
 from typing import TYPE_CHECKING
 
 from pyrmq import _core
 from pyrmq._client.values import name_servers
 from pyrmq._names import INTERNAL_PREFIXES
 from pyrmq.codes import RequestCode
+from pyrmq.consumer.call import log_error
 from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.local_offsets import LocalOffsets
 from pyrmq.consumer.trace import Trace
-from pyrmq.errors import ConfigError, RmqError
+from pyrmq.errors import ClosedError, ConfigError, ForkError, RmqError
 from pyrmq.remoting import Client
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyrmq._client.hooks.consume import ConsumeHooks
     from pyrmq._client.options.consumer import ConsumerOptions, ListenerOptions
     from pyrmq._core import ConsumerControl
+    from pyrmq.consumer.subscriptions import SubscribeCall
 
-__all__ = ["OffsetFile", "all_topics", "callbacks_of", "filter_of", "start_trace"]
+__all__ = [
+    "OffsetFile",
+    "SimpleSubscriptions",
+    "all_topics",
+    "callbacks_of",
+    "filter_of",
+    "start_trace",
+]
 
 _log = logging.getLogger("pyrmq.consumer")
 
@@ -120,6 +132,67 @@ class OffsetFile:
         finally:
             if self._file is not None:
                 self._file.release()
+
+
+class SimpleSubscriptions:
+    """The topics of a simple consumer and their filters, so that a call can be undone.
+
+    Args:
+        core: The native consumer.
+        group: Its group, for the log.
+    """
+
+    def __init__(self, core: _core.SimpleConsumer, group: str) -> None:
+        self._core = core
+        self._group = group
+        self._filters: dict[str, tuple[str, bool]] = {}
+        # Held over the network, so that what a call undoes is never another's. A signal's handler
+        # may subscribe while its thread does.
+        self._changing = threading.RLock()
+
+    def subscribe(self, topics: Sequence[str], call: SubscribeCall) -> None:
+        """Subscribe to topics until the call is cancelled; one call after the other.
+
+        Raises:
+            RmqError: A topic could not be joined; those before it are.
+        """
+        # Raises in a forked child, where another thread of the parent may have the lock for ever.
+        self._core.counts()
+        with self._changing:
+            for topic in topics:
+                if call.is_cancelled:
+                    return
+                call.before.setdefault(topic, self._filters.get(topic))
+                self._core.subscribe(topic, *call.wish)
+                self._filters[topic] = call.wish
+
+    def undo(self, call: SubscribeCall) -> None:
+        """Restore the filters of a call's topics, and leave those that had none.
+
+        A failure is logged.
+        """
+        with self._changing:
+            for topic, old in call.before.items():
+                now = self._filters.get(topic)
+                if now is not old and now is not call.wish:
+                    # Another call has replaced it since.
+                    continue
+                self._filters.pop(topic, None)
+                try:
+                    if old is None:
+                        self._core.unsubscribe(topic)
+                    else:
+                        self._core.subscribe(topic, *old)
+                        self._filters[topic] = old
+                except (ClosedError, ForkError):
+                    return
+                except RmqError as error:
+                    text = "group %s: the subscription of %s is not undone"
+                    log_error(text, self._group, topic, error=error)
+
+    def forget(self, topic: str) -> None:
+        """Forget the filter of a topic that is left."""
+        self._filters.pop(topic, None)
 
 
 def all_topics(options: ConsumerOptions, *, of_all: bool = False) -> set[str]:

@@ -13,7 +13,7 @@ Example:
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from pyrmq._client.options.simple import (
     INVISIBLE_S,
@@ -24,13 +24,14 @@ from pyrmq._client.options.simple import (
     settled_of,
 )
 from pyrmq._client.values import milliseconds, topics_of, whole
-from pyrmq.consumer.membership import filter_of
-from pyrmq.errors import ConfigError
+from pyrmq.consumer.membership import SimpleSubscriptions, filter_of
+from pyrmq.consumer.subscriptions import SubscribeCall
+from pyrmq.errors import ConfigError, RmqError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyrmq._client.options.simple import MessageOrReceipt
+    from pyrmq._client.options.simple import MessageOrReceipt, SimpleConsumerArguments
     from pyrmq.message import PoppedMessage
 
 __all__ = ["SimpleConsumer"]
@@ -79,10 +80,16 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         >>> consumer.close()
     """
 
+    def __init__(self, **arguments: Unpack[SimpleConsumerArguments]) -> None:
+        super().__init__(**arguments)
+        self._subscriptions = SimpleSubscriptions(self._core, self._options.group)
+
     def subscribe(
         self, topic: str | Iterable[str], tags: str = "*", *, sql: str | None = None
     ) -> None:
         """Receive messages of topics from now on. A topic's new filter replaces the old one.
+
+        A call that Ctrl-C interrupts is undone: its topics are left or get their old filter.
 
         Args:
             topic: A topic, or several; they must exist.
@@ -99,9 +106,14 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         Example:
             >>> consumer.subscribe("orders", "new || paid")  # doctest: +SKIP
         """
-        text, is_sql = filter_of(tags, sql)
-        for one in topics_of(topic):
-            self._core.subscribe(one, text, is_sql)
+        call = SubscribeCall(*filter_of(tags, sql))
+        try:
+            self._subscriptions.subscribe(topics_of(topic), call)
+        except RmqError:
+            raise
+        except BaseException:
+            self._subscriptions.undo(call)
+            raise
 
     def unsubscribe(self, topic: str) -> None:
         """Receive nothing more from a topic. Received messages can still be acknowledged.
@@ -112,6 +124,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         Example:
             >>> consumer.unsubscribe("orders")  # doctest: +SKIP
         """
+        self._subscriptions.forget(topic)
         if not self._core.unsubscribe(topic):
             raise ConfigError(f"topic `{topic}` is not subscribed to")
 
