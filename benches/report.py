@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benches import plots
+from benches.open_loop import PERCENTILES, merged
 from benches.results import ResultsError, load, read, rows_of
 
 if TYPE_CHECKING:
@@ -79,6 +80,28 @@ def table(names: Sequence[str], rows: Mapping[str, Row]) -> str:
             raise ResultsError(f"no row {name} was measured{hint}")
         lines.append(row_line(rows[name]) + "\n")
     return HEAD + "".join(lines)
+
+
+LATENCY_HEAD = (
+    "| latency from the schedule, µs | side | p50 | p99 | p99.9 | "
+    "of it late sends: p50 | p99 | p99.9 |\n|---|---|---|---|---|---|---|---|\n"
+)
+
+
+def latency_table(rows: Sequence[Row]) -> str:
+    """Return the percentiles of all turns of the rows that send on a schedule; empty without one.
+
+    How late the sends began stands beside each: because the generator woke late, or because an
+    earlier send took longer than the time between two.
+    """
+    lines = []
+    for row in rows:
+        for side, turns in row.latencies.items():
+            whole = merged(turns)
+            names = [prefix + name for prefix in ("", "late_") for name in PERCENTILES]
+            cells = " | ".join(number(whole[name]) for name in names)
+            lines.append(f"| {row.what} | {side} | {cells} |\n")
+    return LATENCY_HEAD + "".join(lines) if lines else ""
 
 
 def filled(text: str, rows: Mapping[str, Row]) -> str:

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benches.open_loop import PERCENTILES
 from benches.row import Row
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 ROOT = Path(__file__).resolve().parent.parent
-LIBRARIES = ("pyrmq-rocketmq", "confluent-kafka", "aiokafka", "nats-py", "pyarrow", "pyspark")
+LIBRARIES = (
+    *("pyrmq-rocketmq", "confluent-kafka", "aiokafka", "nats-py", "hdrhistogram"),
+    *("pyarrow", "pyspark"),
+)
 BUSY = 1.0
 """Load average at the start of a run above which the machine counts as busy."""
 
@@ -35,12 +39,23 @@ def machine() -> dict[str, Any]:
     load = os.getloadavg()[0]
     return {
         "cores": os.cpu_count(),
+        "processor": _processor(),
         "memory_gib": round(memory, 1),
         "system": platform.platform(),
         "python": platform.python_version(),
         "load_at_start": round(load, 2),
         "busy": load > BUSY,
     }
+
+
+def _processor() -> str:
+    """Return the model of the first processor; nothing where the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, "")
 
 
 def _installed() -> dict[str, str]:
@@ -62,6 +77,8 @@ TOP: dict[str, type] = {
 }
 TEXTS = ("name", "what", "unit", "target", "rival")
 SAMPLES = ("figures", "cpu_us", "client_us", "resident_mib")
+HISTOGRAM = "HIST"
+"""Begins the compressed form of an HdrHistogram."""
 
 
 def problems(raw: Mapping[str, Any]) -> list[str]:
@@ -90,6 +107,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         names.add(row.get("name"))
         for key in SAMPLES:
             found += _of_samples(f"{where}: `{key}`", row.get(key))
+        found += _of_latencies(f"{where}: `latencies`", row.get("latencies", {}))
         if not row.get("figures"):
             found.append(f"{where} has no figures")
     return found
@@ -105,6 +123,33 @@ def _of_samples(where: str, samples: object) -> Iterator[str]:
         )
         if not good or not values:
             yield f"{where}, {side}: {str(values)[:60]} are no figures"
+
+
+def _of_latencies(where: str, latencies: object) -> Iterator[str]:
+    if not isinstance(latencies, dict):
+        yield f"{where} is no object"
+        return
+    for side, turns in latencies.items():
+        if not isinstance(turns, list) or not turns:
+            yield f"{where}, {side}: {str(turns)[:60]} are no turns"
+            continue
+        for turn in turns:
+            yield from _of_turn(f"{where}, {side}", turn)
+
+
+def _of_turn(where: str, turn: object) -> Iterator[str]:
+    """Check a summary of `benches.open_loop`."""
+    if not isinstance(turn, dict):
+        yield f"{where}: {str(turn)[:60]} is no object"
+        return
+    for prefix in ("", "late_"):
+        for name in PERCENTILES:
+            value = turn.get(prefix + name)
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                yield f"{where}: `{prefix}{name}` is {value!r}, not a figure"
+        text = turn.get(prefix + "histogram")
+        if not isinstance(text, str) or not text.startswith(HISTOGRAM):
+            yield f"{where}: `{prefix}histogram` is no histogram"
 
 
 def save(

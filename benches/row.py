@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(kw_only=True)
@@ -20,6 +21,8 @@ class Row:
         cpu_us: side name to microseconds of server CPU per message.
         client_us: side name to microseconds of the client's CPU per message.
         resident_mib: side name to the client's largest resident memory.
+        latencies: side name to the summaries of `benches.open_loop`, one for each turn; of rows
+            that send on a schedule.
         less_is_more: a smaller figure is better.
     """
 
@@ -32,6 +35,7 @@ class Row:
     cpu_us: dict[str, list[float]] = field(default_factory=dict)
     client_us: dict[str, list[float]] = field(default_factory=dict)
     resident_mib: dict[str, list[float]] = field(default_factory=dict)
+    latencies: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     less_is_more: bool = False
 
     def add(self, side: str, value: float, cpu_us: float | None = None) -> None:

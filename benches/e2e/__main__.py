@@ -268,6 +268,9 @@ def main() -> int:
     rivals = {row.name: row for row in done if row.client_us}
     if rivals:
         print(f"\n{report.table(list(rivals), rivals)}")
+    latencies = report.latency_table(done)
+    if latencies:
+        print(f"\n{latencies}")
     path = save(done, arguments.out, machine=found, options=vars(arguments))
     print(f"raw figures: {path}", file=sys.stderr)
     return 0

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+SUMMARY = {
+    **{f"{prefix}{name}": 1.5 for prefix in ("", "late_") for name in ("p50", "p99", "p999")},
+    "histogram": "HISTFAAA",
+    "late_histogram": "HISTFAAA",
+}
+
+
 def row(name: str, ours: list[float], theirs: list[float], *, less: bool = False) -> Row:
     return Row(
         name=name,
@@ -40,6 +47,10 @@ def saved(path: Path, *rows: Row, **more: object) -> Path:
     }
     path.write_text(json.dumps(raw), encoding="utf-8")
     return path
+
+
+def latency_of(turns: object) -> dict[str, object]:
+    return {"rows": [vars(row("a", [1], [2])) | {"latencies": {"ours": turns}}]}
 
 
 def test_the_tables_of_the_documentation_are_those_of_the_figures() -> None:
@@ -96,10 +107,13 @@ def test_a_picture_that_is_not_of_the_figures_is_named(
 
 
 def test_what_bench_saves_has_the_form_that_is_read(tmp_path: Path) -> None:
-    done = [row("produce", [2, 3], [1, 1]), Row(what="start", unit="ms", target="")]
+    done = [row("latency", [2, 3], [1, 1], less=True), Row(what="start", unit="ms", target="")]
+    done[0].latencies = {"ours": [SUMMARY, SUMMARY], "kafka": [SUMMARY, SUMMARY]}
     done[1].add("ours", 65)
     path = save(done, tmp_path, machine=machine(), options={"rounds": 2, "out": tmp_path})
-    assert list(load(path)) == ["produce", "start"]
+    read = load(path)
+    assert list(read) == ["latency", "start"]
+    assert read["latency"].latencies["kafka"] == [SUMMARY, SUMMARY]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +127,10 @@ def test_what_bench_saves_has_the_form_that_is_read(tmp_path: Path) -> None:
         ({"rows": [vars(row("lone", [1], [2]))] * 2}, "row lone is there twice"),
         ({"rows": [vars(row("a", [1], [2])) | {"cpu_us": [1]}]}, "row a: `cpu_us` is no object"),
         ({"rows": [vars(row("a", [1], [2])) | {"figures": {}}]}, "row a has no figures"),
+        (latency_of([]), r"`latencies`, ours: \[\] are no turns"),
+        (latency_of([5]), "`latencies`, ours: 5 is no object"),
+        (latency_of([SUMMARY | {"p999": "slow"}]), "ours: `p999` is 'slow', not a figure"),
+        (latency_of([SUMMARY | {"late_histogram": "x"}]), "ours: `late_histogram` is no histogram"),
     ],
 )
 def test_a_results_file_with_something_else_in_it_is_refused(

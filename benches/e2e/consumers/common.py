@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benches.row import Row
 
@@ -38,9 +38,9 @@ def load(*words: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def line_of(process: subprocess.Popen[str]) -> dict[str, float]:
+def line_of(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert process.stdout is not None
-    figures: dict[str, float] = json.loads(process.stdout.readline() or "{}")
+    figures: dict[str, Any] = json.loads(process.stdout.readline() or "{}")
     if not figures:
         raise RuntimeError(f"{process.args!r} ended without a figure")
     return figures

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 import threading
 import time
@@ -27,7 +26,7 @@ GROUPS = 64
 """Groups of the load `fan_out`."""
 
 
-def say(**figures: float) -> None:
+def say(**figures: float | str) -> None:
     """Print figures as a line of JSON."""
     print(json.dumps(figures), flush=True)
 
@@ -96,7 +95,8 @@ def member(address: str, order: str, group: str) -> None:
 
 
 def fan_out(address: str, count: str) -> None:
-    """Receive this number of messages in each of 64 groups; print quantiles of their age in ms."""
+    """Receive this number of messages in each of 64 groups; print a histogram of their age."""
+    from benches.open_loop import encoded
     from pyrmq import PushConsumer
 
     took: list[float] = []
@@ -121,8 +121,7 @@ def fan_out(address: str, count: str) -> None:
     deadline = time.monotonic() + 120
     while len(took) < wanted and time.monotonic() < deadline:
         time.sleep(0.1)
-    cuts = statistics.quantiles(took, n=100)
-    say(arrived=len(took) / GROUPS, p50_ms=cuts[49] * 1e3, p99_ms=cuts[98] * 1e3)
+    say(arrived=len(took) / GROUPS, histogram=encoded(took))
     for one in consumers:
         one.close(timeout=1)
 

@@ -19,16 +19,19 @@ import uuid
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.interop.driver import Driver
 
+from benches.e2e.rivals.latency import LATENCIES, RATE
 from benches.e2e.rivals.plans import PLANS, Plan
-from benches.e2e.rivals.receiving import BACKLOG, LATENCIES, RATE
+from benches.e2e.rivals.receiving import BACKLOG
 from benches.e2e.rivals.servers import NotAvailableError, kafka, nats
 from benches.e2e.rows import warm
 from benches.e2e.security import signed, tls
 from benches.e2e.servers import VERSION, Side, apache, cpu_seconds, ours
+from benches.open_loop import LIBRARY as HISTOGRAMS
+from benches.open_loop import OpenLoop
 from benches.report import row_line
 from benches.row import Row
 from pyrmq import Admin
@@ -59,13 +62,22 @@ def rival_rows(
         match = Match(stack, {server for plan in plans for server in plan.servers}, rounds, scale)
         done: list[Row] = []
         for plan in plans:
-            library = LIBRARIES.get(plan.rival_load.split()[0])
-            if library is not None and find_spec(library) is None:
-                print(f"not available: {plan.what}: {library} is not installed", file=sys.stderr)
+            missing = [library for library in _libraries(plan) if find_spec(library) is None]
+            if missing:
+                print(f"not available: {plan.what}: {missing[0]} is not installed", file=sys.stderr)
             elif plan.servers <= match.servers.keys():
                 done.append(match.play(plan))
                 print(row_line(done[-1]), file=sys.stderr, flush=True)
         return done
+
+
+def _libraries(plan: Plan) -> Iterator[str]:
+    """Yield the modules of the extra `bench` that a plan needs."""
+    rival = plan.rival_load.split()[0]
+    if rival in LIBRARIES:
+        yield LIBRARIES[rival]
+    if plan.is_open_loop:
+        yield HISTOGRAMS
 
 
 @contextmanager
@@ -136,6 +148,8 @@ class Match:
                 spent = (cpu_seconds(side.broker_pid) - before) * 1e6 / count
                 row.add(name, figures["figure"], spent)
                 row.client_us.setdefault(name, []).append(figures["cpu_us"])
+                if "latency" in figures:
+                    row.latencies.setdefault(name, []).append(figures["latency"])
                 if "resident_mib" in figures:
                     row.resident_mib.setdefault(name, []).append(figures["resident_mib"])
         return row
@@ -148,13 +162,13 @@ class Match:
             run_load(f"{library} fill", side, missing, size)
             self._stored[side.name] = count
 
-    def _run(self, load: str, side: Side, count: int, size: int) -> dict[str, float]:
+    def _run(self, load: str, side: Side, count: int, size: int) -> dict[str, Any]:
         if load.startswith("java"):
             return _java(self._driver, side, load.removeprefix("java "), count, size)
         return run_load(load, side, count, size)
 
 
-def run_load(load: str, side: Side, count: int, size: int) -> dict[str, float]:
+def run_load(load: str, side: Side, count: int, size: int) -> dict[str, Any]:
     """Run one load in a separate process."""
     command = [sys.executable, "-m", "benches.e2e.rivals.load", load, side.name_server]
     done = subprocess.run(
@@ -166,11 +180,11 @@ def run_load(load: str, side: Side, count: int, size: int) -> dict[str, float]:
         check=True,
         timeout=LOAD_S,
     )
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 
-def _java(driver: Driver, side: Side, how: str, count: int, size: int) -> dict[str, float]:
+def _java(driver: Driver, side: Side, how: str, count: int, size: int) -> dict[str, Any]:
     """Run one load of the warmed-up Java client."""
     if how == "push" or how.startswith("latency"):
         return _java_receives(driver, side, how, count, size)
@@ -193,14 +207,15 @@ def _java(driver: Driver, side: Side, how: str, count: int, size: int) -> dict[s
     }
 
 
-def _java_receives(driver: Driver, side: Side, how: str, count: int, size: int) -> dict[str, float]:
+def _java_receives(driver: Driver, side: Side, how: str, count: int, size: int) -> dict[str, Any]:
     group = f"bench-{uuid.uuid4().hex[:12]}"
     options: dict[str, object] = {"namesrv": side.name_server, "group": group, "count": count}
+    figures: dict[str, Any] = {}
     if how == "push":
         result = driver.call_within(
             LOAD_S, "bench.drain", topic=BACKLOG, timeout=LOAD_S // 2, **options
         )
-        figure = result["perSecond"]
+        figures["figure"] = result["perSecond"]
     else:
         topic = f"bench-latency-{uuid.uuid4().hex[:8]}"
         options |= {"count": LATENCIES, "rate": RATE, "size": size}
@@ -210,10 +225,10 @@ def _java_receives(driver: Driver, side: Side, how: str, count: int, size: int) 
                 admin.create_topic(topic)
                 admin.set_consume_mode(group, topic, "pop")
         result = driver.call_within(LOAD_S, "bench.latency", topic=topic, **options)
-        figure = result["p99Micros" if how.endswith("p99") else "p50Micros"]
+        took, late = ([nanos / 1e9 for nanos in result[key]] for key in ("tookNanos", "lateNanos"))
+        figures["latency"] = OpenLoop(took, late).summary()
+        figures["figure"] = figures["latency"]["p99" if how.endswith("p99") else "p50"]
     if not result["whole"]:
         raise TimeoutError(f"only {result['messages']} of {count} messages came to Java")
-    return {
-        "figure": figure,
-        "cpu_us": result["clientCpuSeconds"] * 1e6 / max(1, result["messages"]),
-    }
+    cpu = result["clientCpuSeconds"] * 1e6 / max(1, result["messages"])
+    return {**figures, "cpu_us": cpu}

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from benches.open_loop import OpenLoop
+
 TOPIC = "bench-rivals"
 GROUP = 1000
 FLUSH_S = 120.0
 
 Clock = tuple[float, float]
 """Wall clock and CPU time of this process, seconds."""
+
+Outcome = tuple[Clock, "float | OpenLoop"]
+"""What a load took, and its figure: 0 if that is messages a second."""
 
 
 def now() -> Clock:

@@ -38,6 +38,11 @@ class Plan:
     backlog: bool = False
 
     @property
+    def is_open_loop(self) -> bool:
+        """Return whether its loads send on a schedule."""
+        return "latency" in self.our_load
+
+    @property
     def servers(self) -> set[str]:
         """Return the names of the servers that it needs."""
         return {self.our_server, self.rival_server}

@@ -7,7 +7,6 @@ side: Kafka lets a new group wait for three seconds.
 from __future__ import annotations
 
 import asyncio
-import statistics
 import threading
 import time
 import uuid
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BACKLOG = "bench-backlog"
-RATE, LATENCIES = 200, 1000
-"""Messages a second, and in all, of the load that measures the time from send to receive."""
 
 
 class Counted:
@@ -54,7 +51,7 @@ class Counted:
         return wall * factor, cpu * factor
 
 
-def _group() -> str:
+def new_group() -> str:
     return f"bench-{uuid.uuid4().hex[:12]}"
 
 
@@ -75,7 +72,7 @@ def _polled(address: str, count: int, poll: Callable[[Any], int]) -> tuple[Clock
     from pyrmq import PullConsumer
 
     seen = Counted(count)
-    with PullConsumer(name_server=address, group=_group()) as consumer:
+    with PullConsumer(name_server=address, group=new_group()) as consumer:
         consumer.subscribe(BACKLOG)
         while seen.took(poll(consumer)):
             pass
@@ -100,7 +97,7 @@ def _pushed(address: str, count: int, batch: int) -> tuple[Clock, float]:
     from pyrmq import PushConsumer
 
     seen, done = Counted(count), threading.Event()
-    consumer = PushConsumer(name_server=address, group=_group(), consume_batch=batch, threads=1)
+    consumer = PushConsumer(name_server=address, group=new_group(), consume_batch=batch, threads=1)
 
     def count_one(body: bytes) -> None:
         if not seen.took(1):
@@ -133,7 +130,7 @@ def pyrmq_aio_batches(address: str, count: int, _: bytes) -> tuple[Clock, float]
 
     async def main() -> Clock:
         seen = Counted(count)
-        async with aio.PullConsumer(name_server=address, group=_group()) as consumer:
+        async with aio.PullConsumer(name_server=address, group=new_group()) as consumer:
             await consumer.subscribe(BACKLOG)
             while seen.took(len((await consumer.poll_batch(timeout=1.0)).bodies)):
                 pass
@@ -142,87 +139,10 @@ def pyrmq_aio_batches(address: str, count: int, _: bytes) -> tuple[Clock, float]
     return asyncio.run(main()), 0.0
 
 
-def pyrmq_latency(address: str, _: int, body: bytes) -> tuple[Clock, float]:
-    """Send 200 messages a second to one waiting push consumer; return the median time."""
-    clock, took = _latencies(address, body)
-    return clock, statistics.median(took) * 1e6
-
-
-def pyrmq_latency_p99(address: str, _: int, body: bytes) -> tuple[Clock, float]:
-    """Run the load of `pyrmq_latency`; return the time that 99 of 100 messages need at most."""
-    clock, took = _latencies(address, body)
-    return clock, statistics.quantiles(took, n=100)[98] * 1e6
-
-
-def _latencies(address: str, body: bytes) -> tuple[Clock, list[float]]:
-    from pyrmq import Producer, PushConsumer
-
-    took: list[float] = []
-    done = threading.Event()
-    topic = f"bench-latency-{uuid.uuid4().hex[:8]}"
-    consumer = PushConsumer(name_server=address, group=_group(), threads=1)
-
-    def arrived(body: bytes) -> None:
-        took.append(time.perf_counter() - float(body[:24]))
-        if len(took) == LATENCIES:
-            done.set()
-
-    with Producer(name_server=address, group="bench") as producer:
-        producer.send(topic, b"0".ljust(24))
-        consumer.subscribe(topic, arrived)
-        with consumer:
-            began = now()
-            _at_rate(lambda stamp: producer.send(topic, stamp + body[24:]))
-            if not done.wait(FLUSH_S):
-                raise TimeoutError(f"{len(took)} of {LATENCIES} messages arrived")
-            return since(began), took
-
-
-def pyrmq_pop_latency(address: str, _: int, body: bytes) -> tuple[Clock, float]:
-    """Send 200 messages a second to a `SimpleConsumer` whose receive is held; return the median."""
-    from pyrmq import Producer, SimpleConsumer
-
-    took: list[float] = []
-    topic = f"bench-latency-{uuid.uuid4().hex[:8]}"
-    with Producer(name_server=address, group="bench") as producer:
-        producer.send(topic, b"0".ljust(24))
-        with SimpleConsumer(name_server=address, group=_group()) as consumer:
-            consumer.subscribe(topic)
-            deadline = time.monotonic() + FLUSH_S
-            while not (first := consumer.receive(max_messages=32, wait=1.0)):
-                if time.monotonic() > deadline:
-                    raise TimeoutError("the first message did not arrive")
-            consumer.ack(first)
-            began = now()
-            sender = threading.Thread(
-                target=_at_rate, args=(lambda stamp: producer.send(topic, stamp + body[24:]),)
-            )
-            sender.start()
-            while len(took) < LATENCIES:
-                received = consumer.receive(max_messages=32, wait=1.0)
-                at = time.perf_counter()
-                took += [at - float(message.body[:24]) for message in received]
-                if received:
-                    consumer.ack(received)
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"{len(took)} of {LATENCIES} messages arrived")
-            sender.join()
-            return since(began), statistics.median(took) * 1e6
-
-
-def _at_rate(send: Callable[[bytes], object]) -> None:
-    """Send at a fixed rate. The stamp is the scheduled time: a late send counts as waiting."""
-    begin = time.perf_counter() + 0.5
-    for number in range(LATENCIES):
-        at = begin + number / RATE
-        time.sleep(max(0.0, at - time.perf_counter()))
-        send(f"{at:<24.9f}".encode())
-
-
-def _confluent_consumer(address: str, topic: str) -> Any:  # noqa: ANN401 - imported where it is used
+def confluent_consumer(address: str, topic: str) -> Any:  # noqa: ANN401 - imported where it is used
     settings = {
         "bootstrap.servers": address,
-        "group.id": _group(),
+        "group.id": new_group(),
         "auto.offset.reset": "earliest",
     }
     consumer = import_module("confluent_kafka").Consumer(settings)
@@ -250,7 +170,7 @@ def confluent_fill(address: str, count: int, body: bytes) -> tuple[Clock, float]
 
 def confluent_consume(address: str, count: int, _: bytes) -> tuple[Clock, float]:
     """Run confluent-kafka's `consume(1000)`; each value is read."""
-    consumer, seen = _confluent_consumer(address, BACKLOG), Counted(count)
+    consumer, seen = confluent_consumer(address, BACKLOG), Counted(count)
     try:
         while seen.took(len([one.value() for one in consumer.consume(GROUP, 1.0)])):
             pass
@@ -261,7 +181,7 @@ def confluent_consume(address: str, count: int, _: bytes) -> tuple[Clock, float]
 
 def confluent_poll(address: str, count: int, _: bytes) -> tuple[Clock, float]:
     """Run confluent-kafka's `poll` and a function for each value."""
-    consumer, seen = _confluent_consumer(address, BACKLOG), Counted(count)
+    consumer, seen = confluent_consumer(address, BACKLOG), Counted(count)
 
     def handle(body: bytes) -> bool:
         return seen.took(1)
@@ -284,7 +204,7 @@ def aiokafka_getmany(address: str, count: int, _: bytes) -> tuple[Clock, float]:
         consumer = import_module("aiokafka").AIOKafkaConsumer(
             BACKLOG,
             bootstrap_servers=address,
-            group_id=_group(),
+            group_id=new_group(),
             auto_offset_reset="earliest",
         )
         await consumer.start()
@@ -300,36 +220,6 @@ def aiokafka_getmany(address: str, count: int, _: bytes) -> tuple[Clock, float]:
     return asyncio.run(main()), 0.0
 
 
-def confluent_latency(address: str, _: int, body: bytes) -> tuple[Clock, float]:
-    """Send 200 messages a second to a polling confluent-kafka consumer; return the median time."""
-    module = import_module("confluent_kafka")
-    topic = f"bench-latency-{uuid.uuid4().hex[:8]}"
-    producer = module.Producer({"bootstrap.servers": address, "acks": 1, "linger.ms": 0})
-    took: list[float] = []
-
-    def send(stamp: bytes) -> None:
-        producer.produce(topic, stamp + body[24:])
-        producer.flush()
-
-    send(b"0".ljust(24))
-    consumer = _confluent_consumer(address, topic)
-    try:
-        while consumer.poll(1.0) is None:
-            pass
-        began = now()
-        sender = threading.Thread(target=_at_rate, args=(send,))
-        sender.start()
-        while len(took) < LATENCIES:
-            message = consumer.poll(5.0)
-            if message is None:
-                raise TimeoutError(f"{len(took)} of {LATENCIES} messages arrived")
-            took.append(time.perf_counter() - float(message.value()[:24]))
-        sender.join()
-        return since(began), statistics.median(took) * 1e6
-    finally:
-        consumer.close()
-
-
 LOADS: dict[str, Callable[[str, int, bytes], tuple[Clock, float]]] = {
     "pyrmq fill": pyrmq_fill,
     "pyrmq batches": pyrmq_batches,
@@ -337,12 +227,8 @@ LOADS: dict[str, Callable[[str, int, bytes], tuple[Clock, float]]] = {
     "pyrmq push": pyrmq_push,
     "pyrmq push batches": pyrmq_push_batches,
     "pyrmq aio batches": pyrmq_aio_batches,
-    "pyrmq latency": pyrmq_latency,
-    "pyrmq latency p99": pyrmq_latency_p99,
-    "pyrmq pop latency": pyrmq_pop_latency,
     "confluent fill": confluent_fill,
     "confluent consume": confluent_consume,
     "confluent poll": confluent_poll,
-    "confluent latency": confluent_latency,
     "aiokafka getmany": aiokafka_getmany,
 }
