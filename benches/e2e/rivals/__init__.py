@@ -156,7 +156,7 @@ class Match:
 
     def _fill(self, side: Side, count: int, size: int) -> None:
         """Store a backlog of this many messages, or what of it is missing."""
-        library = "confluent" if side.name == "kafka" else "pyrmq"
+        library = {"kafka": "confluent", "nats": "nats"}.get(side.name, "pyrmq")
         missing = count - self._stored.get(side.name, 0)
         if missing > 0:
             run_load(f"{library} fill", side, missing, size)

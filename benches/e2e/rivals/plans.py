@@ -85,6 +85,8 @@ PLANS = (
          "ours", "confluent poll", "kafka", MILLION, ">= 5", backlog=True),
     Plan("aio-batches", "aio `poll_batch` / aiokafka `getmany`", "pyrmq aio batches", "ours",
          "aiokafka getmany", "kafka", MILLION, ">= 5", backlog=True),
+    Plan("fetch-nats", "aio `poll_batch` / nats-py JetStream `fetch(1000)`", "pyrmq aio batches",
+         "ours", "nats fetch", "nats", 200_000, ">= 5", backlog=True),
     Plan("latency", "send to receive at 200 a second, p50 / confluent-kafka", "pyrmq latency",
          "ours", "confluent latency", "kafka", 1000, "", less=True),
     Plan("latency-java", "send to receive at 200 a second, p50 / Java on Java", "pyrmq latency",
