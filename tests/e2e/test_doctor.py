@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,9 @@ from tests.e2e.clock import clock_of_the_servers
 from tests.e2e.few_files import few_files
 from tests.e2e.wire import Connection, await_true, register
 
-from pyrmq import Admin, Broker, NameServer, Producer, PushConsumer, RmqError
+from pyrmq import Admin, Broker, NameServer, Producer, PushConsumer, RmqError, _core
 from pyrmq.cli import main
+from pyrmq.config import NAME_SERVER_STATUS
 from pyrmq.doctor import CHECKS, examine, probes
 from pyrmq.doctor.facts import Asked, BrokerFacts, Facts, NameServerFacts, collect
 from pyrmq.doctor.network import Dialed, is_container_bridge, split
@@ -53,6 +55,47 @@ def stranger(answer: bytes) -> Iterator[str]:
         yield f"{HOST}:{server.getsockname()[1]}"
         server.shutdown(socket.SHUT_RDWR)
     thread.join(10)
+
+
+@contextmanager
+def hanging(address: str) -> Iterator[tuple[str, list[int]]]:
+    """Run a server that answers one connection's request as another one does, and no later one.
+
+    Yields its address, and the codes of the requests without an answer.
+    """
+    unanswered: list[int] = []
+
+    def read(link: socket.socket) -> None:
+        seen = b""
+        with link:
+            while part := link.recv(1 << 16):
+                seen += part
+                while (decoded := _core.Command.decode(seen)) is not None:
+                    unanswered.append(decoded[0].code)
+                    seen = seen[decoded[1] :]
+
+    with socket.create_server((HOST, 0)) as server:
+        threads: list[threading.Thread] = []
+
+        def serve() -> None:
+            link, _ = server.accept()
+            with link, socket.create_connection(split(address)) as behind:
+                behind.sendall(link.recv(1 << 16))
+                link.sendall(behind.recv(1 << 16))
+            while True:
+                try:
+                    link, _ = server.accept()
+                except OSError:
+                    return
+                threads.append(threading.Thread(target=read, args=(link,), daemon=True))
+                threads[-1].start()
+
+        threads.append(threading.Thread(target=serve, daemon=True))
+        threads[0].start()
+        yield f"{HOST}:{server.getsockname()[1]}", unanswered
+        server.shutdown(socket.SHUT_RDWR)
+    for thread in threads:
+        thread.join(10)
 
 
 def own_broker(name_server: str, store: Path, **options: Any) -> Broker:  # noqa: ANN401 - options
@@ -106,6 +149,44 @@ def test_a_server_that_never_answers() -> None:
     with socket.create_server((HOST, 0)) as silent:
         address = f"{HOST}:{silent.getsockname()[1]}"
         assert "does not answer" in found(address, timeout=0.5)["name-server-port"]
+
+
+def test_a_server_that_hangs_after_its_first_answer_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyrmq.doctor.facts._PATIENCE_S", 0.3)
+    with own_name_server(tmp_path) as names, hanging(names.address) as (address, unanswered):
+        seen = collect(Asked([address], "orders", None, 0.3))
+    # Its route and its options are not asked for: that would take two more limits.
+    assert unanswered == [NAME_SERVER_STATUS]
+    assert seen.name_servers[0].dialed.step == "answered"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("which", ["name server", "broker"])
+def test_a_server_that_hangs_takes_less_than_five_seconds(which: str, tmp_path: Path) -> None:
+    with (
+        own_name_server(tmp_path) as names,
+        own_broker(names.address, tmp_path / "store") as broker,
+        Connection(names.address) as registration,
+        hanging(names.address if which == "name server" else broker.address) as (address, asked),
+    ):
+        name_server = address
+        if which == "broker":
+            name_server = names.address
+            register(registration, "far", ["a", "b"], port=split(address)[1])
+        began = time.monotonic()
+        examine(name_server, topic="orders", group="kitchen")
+        assert time.monotonic() - began < 5
+    assert len(asked) == 2
+
+
+def test_a_resolver_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: is_over.wait(30) and [])
+    causes = found("broker.example:9876", timeout=0.2)
+    is_over.set()
+    assert "do not answer within 0.2 s" in causes["name-server-name"]
 
 
 @pytest.mark.parametrize("address", ["nobody.invalid:9876", "9876", "host:port", "host:70000"])

@@ -259,7 +259,8 @@ def examine(
             environment variable `NAMESRV_ADDR` is read.
         topic: Also check this topic.
         group: Also check this consumer group.
-        timeout: Seconds for each request. All servers are asked at the same time.
+        timeout: Seconds for each request. All servers are asked at the same time, and a server
+            that hangs is given up after 4.5 s in all (or `timeout`, if that is more).
 
     Returns:
         The problems; empty for a healthy cluster.

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "BrokerFacts", "Facts", "Member", "NameServerFacts", "collect"]
 
 _AT_ONCE = 32
+_PATIENCE_S = 4.5
+_LEAST_S = 0.05
+"""With less time left a request is not sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,8 @@ class Asked:
         name_servers: `host:port` of each.
         topic: A topic to check, or None.
         group: A consumer group to check, or None.
-        timeout: Seconds for each request.
+        timeout: Seconds for each request. Requests that a server does not answer take 4.5 s
+            together at most, or this if it is more.
     """
 
     name_servers: Sequence[str]
@@ -120,13 +124,51 @@ class Facts:
     members: Sequence[Member] = ()
 
 
+class _Server:
+    """Asks one server, and gives up if it hangs.
+
+    A server may answer the first request and hang in the next ones, so the time that it is waited
+    for in vain is limited for all of them together. Answers use none of it, so a slow network to
+    many members of a group hides nothing.
+    """
+
+    def __init__(self, client: Client, asked: Asked, address: str) -> None:
+        self.address = address
+        self._client = client
+        self._timeout = asked.timeout
+        self._patience = max(asked.timeout, _PATIENCE_S)
+
+    def dial(self, code: int) -> Dialed:
+        """Send a request; if it is refused, send it again as the user of the environment."""
+        dialed = dial(self.address, code, self._timeout)
+        if dialed.answer is None or dialed.answer.code == ResponseCode.SUCCESS:
+            return dialed
+        signed = self.ask(code)
+        return replace(dialed, answer=signed) if signed.code == ResponseCode.SUCCESS else dialed
+
+    def ask(self, code: int, fields: Mapping[str, str] | None = None) -> _core.Command:
+        """Send a request; a failure is an answer without body, with a code that no server sends."""
+        timeout = min(self._timeout, self._patience)
+        if timeout < _LEAST_S:
+            return _core.Command(-1, {}, None, remark="it did not answer earlier requests")
+        began = time.monotonic()
+        try:
+            return self._client.request(self.address, code, fields, timeout=timeout)
+        except RmqError as error:
+            self._patience -= time.monotonic() - began
+            return _core.Command(-1, {}, None, remark=str(error))
+
+
 def collect(asked: Asked) -> Facts:
     """Ask every server. Nothing is raised: a failure is a fact."""
     client = Client(connect_timeout=asked.timeout)
     try:
         with ThreadPoolExecutor(_AT_ONCE, "pyrmq-doctor") as pool:
             servers = list(
-                pool.map(lambda one: _name_server(client, asked, one), asked.name_servers)
+                pool.map(
+                    lambda address: _name_server(_Server(client, asked, address), asked),
+                    asked.name_servers,
+                )
             )
             places = sorted(
                 {
@@ -135,16 +177,19 @@ def collect(asked: Asked) -> Facts:
                     for (name, number), address in server.brokers.items()
                 }
             )
-            brokers = list(pool.map(lambda place: _broker(client, asked, *place), places))
-        return Facts(asked, servers, brokers, _members(client, asked, brokers))
+            links = {address: _Server(client, asked, address) for _, _, address in places}
+            brokers = list(
+                pool.map(lambda place: _broker(links[place[2]], place[0], place[1]), places)
+            )
+        return Facts(asked, servers, brokers, _members(links, asked, brokers))
     finally:
         client.close()
 
 
-def _name_server(client: Client, asked: Asked, address: str) -> NameServerFacts:
-    dialed = _dial(client, address, RequestCode.GET_BROKER_CLUSTER_INFO, asked)
+def _name_server(server: _Server, asked: Asked) -> NameServerFacts:
+    dialed = server.dial(RequestCode.GET_BROKER_CLUSTER_INFO)
     if dialed.answer is None or dialed.answer.code != ResponseCode.SUCCESS:
-        return NameServerFacts(address, dialed)
+        return NameServerFacts(server.address, dialed)
     info = _json(dialed.answer.body)
     brokers = {
         (name, int(number)): str(place)
@@ -152,25 +197,26 @@ def _name_server(client: Client, asked: Asked, address: str) -> NameServerFacts:
         for number, place in (data.get("brokerAddrs") or {}).items()
     }
     began = time.time()
-    status = _json(_try(client, address, NAME_SERVER_STATUS, asked).body)
+    status = _json(server.ask(NAME_SERVER_STATUS).body)
     clock_offset = _offset(status.get("time_ms"), began)
     route = None
     if asked.topic is not None:
         fields = {"topic": asked.topic, "acceptStandardJsonOnly": "true"}
-        route = _try(client, address, RequestCode.GET_ROUTEINFO_BY_TOPIC, asked, fields)
+        route = server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
     return NameServerFacts(
-        address,
+        server.address,
         dialed,
         brokers,
         {name: list(names) for name, names in (info.get("clusterAddrTable") or {}).items()},
         status,
-        _config(client, address, RequestCode.GET_NAMESRV_CONFIG, asked),
+        _config(server, RequestCode.GET_NAMESRV_CONFIG),
         route,
         clock_offset,
     )
 
 
-def _broker(client: Client, asked: Asked, name: str, number: int, address: str) -> BrokerFacts:
+def _broker(server: _Server, name: str, number: int) -> BrokerFacts:
+    address = server.address
     try:
         outside = is_container_bridge(split(address)[0])
     except ValueError:
@@ -178,33 +224,24 @@ def _broker(client: Client, asked: Asked, name: str, number: int, address: str) 
     if outside:
         return BrokerFacts(name, number, address)
     began = time.time()
-    dialed = _dial(client, address, RequestCode.GET_BROKER_RUNTIME_INFO, asked)
+    dialed = server.dial(RequestCode.GET_BROKER_RUNTIME_INFO)
     if dialed.answer is None or dialed.answer.code != ResponseCode.SUCCESS:
         return BrokerFacts(name, number, address, dialed)
     runtime = {
         key: str(text) for key, text in (_json(dialed.answer.body).get("table") or {}).items()
     }
-    config = _config(client, address, RequestCode.GET_BROKER_CONFIG, asked)
+    config = _config(server, RequestCode.GET_BROKER_CONFIG)
     asked_at = time.time()
-    status = _json(_try(client, address, BROKER_STATUS, asked).body)
+    status = _json(server.ask(BROKER_STATUS).body)
     offset = _offset(status.get("time_ms"), asked_at)
     if offset is None:
         offset = _offset(_time_of(runtime), began)
     return BrokerFacts(name, number, address, dialed, runtime, config, status, offset)
 
 
-def _dial(client: Client, address: str, code: int, asked: Asked) -> Dialed:
-    """Send a request; if it is refused, send it again as the user of the environment."""
-    dialed = dial(address, code, asked.timeout)
-    if dialed.answer is None or dialed.answer.code == ResponseCode.SUCCESS:
-        return dialed
-    signed = _try(client, address, code, asked)
-    return replace(dialed, answer=signed) if signed.code == ResponseCode.SUCCESS else dialed
-
-
-def _config(client: Client, address: str, code: int, asked: Asked) -> dict[str, str]:
+def _config(server: _Server, code: int) -> dict[str, str]:
     """Ask a server for its options; none if it does not answer."""
-    lines = (_try(client, address, code, asked).body or b"").decode("utf-8", "replace")
+    lines = (server.ask(code).body or b"").decode("utf-8", "replace")
     pairs = (line.partition("=") for line in lines.splitlines() if "=" in line)
     return {key.strip(): text.strip() for key, _, text in pairs}
 
@@ -229,7 +266,9 @@ def _offset(time_ms: object, began: float) -> float | None:
     return time_ms / 1000 - middle
 
 
-def _members(client: Client, asked: Asked, brokers: Iterable[BrokerFacts]) -> list[Member]:
+def _members(
+    links: Mapping[str, _Server], asked: Asked, brokers: Iterable[BrokerFacts]
+) -> list[Member]:
     """Request the subscriptions of each consumer of the group, through a broker."""
     if asked.group is None:
         return []
@@ -239,30 +278,21 @@ def _members(client: Client, asked: Asked, brokers: Iterable[BrokerFacts]) -> li
             continue
         fields = {"consumerGroup": asked.group}
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
-        answer = _try(client, broker.address, code, asked, fields)
+        server = links[broker.address]
+        answer = server.ask(code, fields)
         for one in _json(answer.body).get("connectionSet") or []:
             name = str(one.get("clientId", ""))
             if name in found:
                 continue
             fields = {"consumerGroup": asked.group, "clientId": name, "jstackEnable": "false"}
             code = RequestCode.GET_CONSUMER_RUNNING_INFO
-            running = _json(_try(client, broker.address, code, asked, fields).body)
+            running = _json(server.ask(code, fields).body)
             reads = {
                 str(each.get("topic", "")): str(each.get("subString", ""))
                 for each in running.get("subscriptionSet") or []
             }
             found[name] = Member(name, str(one.get("clientAddr", "")), reads)
     return [found[name] for name in sorted(found)]
-
-
-def _try(
-    client: Client, address: str, code: int, asked: Asked, fields: Mapping[str, str] | None = None
-) -> _core.Command:
-    """Send a request; a failure is an answer without body and with a code that no server sends."""
-    try:
-        return client.request(address, code, fields, timeout=asked.timeout)
-    except RmqError as error:
-        return _core.Command(-1, {}, None, remark=str(error))
 
 
 def _json(body: bytes | None) -> dict[str, Any]:

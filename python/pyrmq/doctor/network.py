@@ -10,12 +10,17 @@ import errno
 import ipaddress
 import socket
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
 from time import monotonic
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyrmq import _core
 from pyrmq._client.security.credentials import chosen_tls
 from pyrmq.errors import RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["Dialed", "dial", "is_container_bridge", "split"]
 
@@ -26,6 +31,9 @@ answer in time, an answer in another protocol, an answer."""
 _BRIDGES = (ipaddress.ip_network("172.17.0.0/16"), ipaddress.ip_network("192.168.65.0/24"))
 """Networks that Docker and Docker Desktop give to containers unless they are configured."""
 _MAX_FRAME = 32 << 20
+
+_Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
+"""What `socket.getaddrinfo` returns for an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +105,9 @@ def dial(address: str, code: int, timeout: float) -> Dialed:
         host, port = split(address)
     except ValueError as error:
         return Dialed("address", str(error))
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        return Dialed("name", f"{host}: {error.strerror or error}")
+    found = _resolved(host, port, timeout)
+    if isinstance(found, str):
+        return Dialed("name", f"{host}: {found}")
     failed = Dialed("connection", "no address")
     for family, kind, protocol, _, where in found:
         with socket.socket(family, kind, protocol) as link:
@@ -112,6 +119,27 @@ def dial(address: str, code: int, timeout: float) -> Dialed:
                 continue
             return _secured(link, host, code, until)
     return failed
+
+
+def _resolved(host: str, port: int, timeout: float) -> Sequence[_Address] | str:
+    """Return the addresses of a name, or why there are none.
+
+    The system's resolver takes no time limit and may wait for a silent name server for half a
+    minute, so it has a thread, for which the program's end does not wait.
+    """
+    answers: SimpleQueue[Sequence[_Address] | str] = SimpleQueue()
+
+    def look() -> None:
+        try:
+            answers.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            answers.put(getattr(error, "strerror", None) or str(error))
+
+    Thread(target=look, name="pyrmq-doctor-name", daemon=True).start()
+    try:
+        return answers.get(timeout=timeout)
+    except Empty:
+        return f"the name servers of the system (DNS) do not answer within {timeout:g} s"
 
 
 def _secured(link: socket.socket, host: str, code: int, until: float) -> Dialed:
