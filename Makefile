@@ -22,7 +22,7 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test python jvm real spark gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal spark-versions lake spark-torture spark-long sequences attacks long bench benchdeps profile micro chaos leaks \
+.PHONY: help demo test python jvm real spark gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal spark-versions lake spark-torture spark-long sequences attacks long bench benchdeps figures profile micro chaos leaks \
 	faults loom asan wheel release-wheel docs clean
 
 help: ## list the targets
@@ -149,6 +149,9 @@ benchdeps: dev
 
 bench: needs-javac needs-maven wheel benchdeps ## compare pyrmq with Apache RocketMQ, Kafka, NATS: the figures of the README (ROW=produce,lone; QUICK=1: a row of each area)
 	$(BIN)/python -m benches.e2e --out benches/results $(if $(ROW),--rows $(ROW)) $(if $(QUICK),--quick)
+
+figures: needs-javac needs-maven benchdeps ## the quick rows of `make bench` beside the figures of the release, if this is their machine
+	$(PYTEST) -rs -s benches/release
 
 # Builds the release's code with symbols (profile `bench` of Cargo.toml). `make dev` puts the release back.
 profile: needs-rust deps ## profile one load of benches/loads.py: what a message costs, and flame graphs (ROW=produce)

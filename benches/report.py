@@ -3,7 +3,8 @@
 `docs` writes docs/figures.svg, and the tables of README.md and docs/performance.md that stand
 between `<!-- figures: ROW,ROW -->` and `<!-- /figures -->`, from docs/figures.json; with `--check`
 it only reports differences. `compare` says for each row that two files share whether the ratio of
-their medians is more than noise: the bootstrap interval of 95 % must lie on one side of 1.
+their medians is more than noise: the bootstrap interval of 95 % must lie on one side of 1. If the
+files are of different machines, it says so, and no row makes it fail.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import re
 import statistics
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benches import plots
 from benches.open_loop import PERCENTILES, merged
-from benches.results import ResultsError, load, read, rows_of
+from benches.results import ResultsError, read, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +33,10 @@ PICTURE = ROOT / "docs" / "figures.svg"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "performance.md")
 PART = re.compile(r"(<!-- figures: (?P<rows>[^>]*?) -->\n)(?P<table>.*?)(<!-- /figures -->)", re.S)
 SAMPLES, SHARE = 2000, 0.95
+MACHINE = ("cores", "memory_gib", "processor", "system", "python")
+"""Figures of machines that differ in one of these cannot be compared."""
+RUNS_DIFFER = 0.1
+"""Share by which two runs of one build may differ beyond what the turns of each show."""
 
 
 def number(value: float) -> str:
@@ -149,6 +154,45 @@ def compared(before: Mapping[str, Row], after: Mapping[str, Row]) -> list[str]:
     return lines
 
 
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Say why the figures of two results files cannot be compared; nothing if they can."""
+    found = [
+        f"{key} {before[part][key]} and {after[part].get(key)}"
+        for part, keys in (("machine", MACHINE), ("options", ("scale",)))
+        for key in keys
+        if key in before[part] and before[part][key] != after[part].get(key)
+    ]
+    for name, run in (("first", before), ("second", after)):
+        if run["machine"].get("busy"):
+            load = run["machine"].get("load_at_start")
+            found.append(f"the machine of the {name} run was busy (load average {load})")
+    return found
+
+
+def regressions(before: Mapping[str, Row], after: Mapping[str, Row]) -> list[str]:
+    """Return a line for each row that became worse by more than noise and than runs differ.
+
+    A machine is faster in one hour than in another, and so is the rival on it. So a row that has
+    one counts only if its ratio to it became worse, too.
+    """
+    least = 1 - RUNS_DIFFER
+    found = []
+    for name in (name for name in after if name in before):
+        old, new = before[name], after[name]
+        if not {"ours"} <= old.figures.keys() & new.figures.keys():
+            continue
+        pairs = [(old.figures["ours"], new.figures["ours"])]
+        if new.less_is_more:
+            pairs = [pairs[0][::-1]]
+        if old.ratios() and new.ratios():
+            pairs.append((old.ratios(), new.ratios()))
+        highest = [interval(*pair)[1] for pair in pairs]
+        if max(highest) < least:
+            shares = " and ".join(f"{high:.2f}" for high in highest)
+            found.append(f"{new.what}: at most {shares} of the figure (and of the ratio) before")
+    return found
+
+
 def write_docs(*, check: bool) -> int:
     """Write tables and picture; with `check`, only report the files that differ."""
     raw = read(RELEASE)
@@ -179,7 +223,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given.verb == "docs":
             return write_docs(check=given.check)
-        lines = compared(load(given.before), load(given.after))
+        before, after = read(given.before), read(given.after)
+        lines = compared(rows_of(before), rows_of(after))
     except ResultsError as error:
         print(error, file=sys.stderr)
         return 2
@@ -188,6 +233,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     print("| row | before | after | ratio (95 %) | verdict |\n|---|---|---|---|---|")
     print("\n".join(lines))
+    apart = differences(before, after)
+    if apart:
+        print(f"not comparable: {'; '.join(apart)}", file=sys.stderr)
+        return 0
     return 1 if any(line.endswith("| worse |") for line in lines) else 0
 
 

@@ -35,6 +35,7 @@ PARTS = {
     "long": "Python and Rust tests that are too long for the gate",
     "loom": "every interleaving of the group commit's and of the queue writers' threads",
     "asan": "the store's tests over real files under the address sanitizer",
+    "figures": "the quick rows of `make bench` beside the figures of the release",
 }
 
 

@@ -174,6 +174,50 @@ def test_a_verdict_needs_more_than_noise(
 
 
 @pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"machine": {"cores": 4}}, "cores 2 and 4"),
+        ({"machine": {"cores": 2, "busy": True, "load_at_start": 3.1}}, "was busy"),
+        ({"machine": {"cores": 2}, "options": {"scale": 0.1}}, "scale 0.5 and 0.1"),
+    ],
+)
+def test_runs_that_are_not_alike_are_not_comparable_and_no_failure(
+    tmp_path: Path, change: dict[str, object], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: dict[str, object] = {"machine": {"cores": 2}, "options": {"scale": 0.5}}
+    old = saved(tmp_path / "old.json", row("lone", [100] * 5, [1]), **given)
+    new = saved(tmp_path / "new.json", row("lone", [50] * 5, [1]), **{**given, **change})
+    assert report.main(["compare", str(old), str(new)]) == 0
+    said = capsys.readouterr()
+    assert "not comparable: " in said.err
+    assert words in said.err
+    assert said.out.rstrip().endswith("| worse |")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "less", "is_worse"),
+    [
+        ([80, 81, 79], [50, 50, 50], False, True),
+        # As much as two runs of one build differ.
+        ([93, 94, 95], [50, 50, 50], False, False),
+        # A slow hour: the rival is slower as well.
+        ([80, 81, 79], [40, 40, 40], False, False),
+        ([130, 131, 129], [50, 50, 50], True, True),
+        ([80, 81, 79], [50, 50, 50], True, False),
+    ],
+)
+def test_a_row_is_worse_than_released_only_if_its_ratio_is_too(
+    ours: list[float],
+    theirs: list[float],
+    less: bool,  # noqa: FBT001 - pytest passes it by name
+    is_worse: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    before = {"lone": row("lone", [100, 101, 99], [50, 50, 50], less=less)}
+    after = {"lone": row("lone", ours, theirs, less=less), "new": row("new", [1], [1])}
+    assert bool(report.regressions(before, after)) is is_worse
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("{", "is no JSON"),

@@ -1,0 +1,1 @@
+"""This build beside the figures of the release: `make figures`."""

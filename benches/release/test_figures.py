@@ -1,0 +1,56 @@
+"""The quick rows of `make bench` beside docs/figures.json, the figures of the release.
+
+A part of `make nightly`. Figures of another machine or of a busy one are no measure: then the
+comparison is left out, and says why.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from benches import report
+from benches.results import BUSY, read, rows_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+QUIET_S = 600
+RUN_S = 1500
+
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(QUIET_S + RUN_S + 60)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Measure the quick rows, once what ran before has died away; return the results file."""
+    out: Path = tmp_path_factory.mktemp("figures")
+    deadline = time.monotonic() + QUIET_S
+    while os.getloadavg()[0] > BUSY and time.monotonic() < deadline:
+        time.sleep(5)
+    command = [sys.executable, "-m", "benches.e2e", "--quick", "--out", str(out)]
+    subprocess.run(command, cwd=report.ROOT, check=True, timeout=RUN_S)
+    (path,) = out.glob("*.json")
+    return read(path)
+
+
+def test_the_quick_rows_are_measured(run: dict[str, Any]) -> None:
+    measured, released = rows_of(run), rows_of(read(report.RELEASE))
+    common = released.keys() & measured.keys()
+    print("\n| row | release | now | ratio (95 %) | verdict |\n|---|---|---|---|---|")
+    print("\n".join(report.compared(released, measured)))
+    assert common, f"none of the released rows was measured: {', '.join(released)}"
+    assert all(measured[name].ratio() is not None for name in common)
+
+
+def test_no_row_is_worse_than_in_the_release_by_more_than_noise(run: dict[str, Any]) -> None:
+    released = read(report.RELEASE)
+    apart = report.differences(released, run)
+    if apart:
+        pytest.skip(f"not comparable with the release: {'; '.join(apart)}")
+    assert report.regressions(rows_of(released), rows_of(run)) == []
