@@ -214,13 +214,19 @@ def import_time(rounds: int) -> Row:
     return row
 
 
+def newest_wheel(root: Path) -> Path | None:
+    """Return the wheel that `make wheel` built last in dist/, if there is one."""
+    wheels = sorted((root / "dist").glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    return wheels[-1] if wheels else None
+
+
 def wheel_size(root: Path) -> Row | None:
     """Return the size of the wheel that `make wheel` built in dist/, if it exists."""
-    wheels = sorted((root / "dist").glob("*.whl"), key=lambda path: path.stat().st_mtime)
-    if not wheels:
+    wheel = newest_wheel(root)
+    if wheel is None:
         return None
     row = Row(what="wheel", unit="MB", target="<= 15 MB")
-    row.add("ours", wheels[-1].stat().st_size / 1e6)
+    row.add("ours", wheel.stat().st_size / 1e6)
     return row
 
 

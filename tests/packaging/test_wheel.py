@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from benches.e2e.operators import VERBS, clock_rows
 from tools.wheel import rewritten
+
+from pyrmq import Producer
+from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,6 +129,15 @@ def test_the_first_program_of_the_readme_runs_from_the_wheel(
     program = next(block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL))
     out = run(str(installed), "-c", program.replace("127.0.0.1:9876", name_server), cwd=tmp_path)
     assert "b'two coffees'" in out
+
+
+def test_verbs_are_measured_from_the_wheel(wheel: Path) -> None:
+    with cluster() as running:
+        with Producer(name_server=running.name_server) as producer:
+            producer.send("t", b"x", keys="k")
+        rows = clock_rows(wheel, running.name_server, rounds=1, runs=2)
+    assert [row.what.split("`")[1] for row in rows] == [f"pyrmq {verb}" for verb in VERBS]
+    assert all(row.figures["ours"][0] > 0 for row in rows)
 
 
 def test_the_other_pyrmq_in_our_place_is_named(
