@@ -34,6 +34,7 @@ from benches.e2e.rivals.plans import PLANS, SECURITY_PLANS
 from benches.e2e.security import handshake_rows
 from benches.e2e.selection import selection_rows
 from benches.e2e.servers import VERSION, apache, ours
+from benches.e2e.snapshot import snapshot_rows
 from benches.e2e.spark import PLANS as SPARK_PLANS
 from benches.e2e.spark import spark_rows
 from benches.e2e.store import store_rows
@@ -60,6 +61,7 @@ KNOWN = (
     *("producer", "sync", "batch", "drain", "sql", "python", "pop", "pop-flight"),
     *("consumers", *CONSUMERS),
     *BREADTH,
+    "snapshot",
     *("operators", *OPERATORS),
     "sustained",
 )
@@ -129,6 +131,8 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
     many = {name for name in BREADTH if wanted(name)}
     if many:
         done += breadth_rows(many, arguments.rounds, arguments.scale)
+    if wanted("snapshot"):
+        done += snapshot_rows(arguments.rounds, arguments.scale)
     operated = {name for name in OPERATORS if wanted("operators") or wanted(name)}
     if operated:
         done += operator_rows(operated, arguments.rounds)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 VERSION = "5.5.0"
 MEASURED_STORE = {
@@ -75,11 +75,12 @@ def ours(
     options: Mapping[str, object] | None = None,
     environment: dict[str, str] | None = None,
     store: Mapping[str, object] | None = None,
+    prepare: Callable[[Path], None] | None = None,
 ) -> Iterator[tuple[Side, float]]:
     """Run `pyrmq server`; yield it with the milliseconds until it was ready.
 
     `options` are for both of its servers, `environment` is for its clients, `store` are further
-    lines of broker.conf.
+    lines of broker.conf. `prepare` may write its store directory before it starts.
     """
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-", dir=root) as home:
         config = Path(home) / "broker.conf"
@@ -102,6 +103,8 @@ def ours(
             for server in ("NAMESERVER", "BROKER")
             for key, value in (options or {}).items()
         }
+        if prepare is not None:
+            prepare(Path(home) / "store")
         started = time.perf_counter()
         with subprocess.Popen(
             command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True

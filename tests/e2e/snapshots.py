@@ -10,6 +10,8 @@ from tests.e2e.wire import await_true
 from pyrmq import Admin, PullConsumer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
     from pyrmq.testing import Cluster
@@ -20,6 +22,20 @@ OPTIONS: dict[str, object] = {
     "mapped_file_size_commit_log": SEGMENT,
     "max_message_size": 64 * KIB,
 }
+
+
+_BLANK = 0xCBD43194
+"""Begins a record that fills the rest of a file of the log (Apache `BLANK_MAGIC_CODE`)."""
+
+
+def write_full_log(store: Path, files: int, size: int) -> None:
+    """Write a log of full files, each of one blank record. They are sparse: no disk is filled."""
+    log = store / "commitlog"
+    log.mkdir(parents=True)
+    for number in range(files):
+        with (log / f"{number * size:020}").open("wb") as file:
+            file.write(size.to_bytes(4, "big") + _BLANK.to_bytes(4, "big"))
+            file.truncate(size)
 
 
 def last_object(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

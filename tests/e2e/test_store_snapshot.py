@@ -9,11 +9,19 @@ import os
 import shutil
 import tarfile
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
-from tests.e2e.snapshots import KIB, OPTIONS, SEGMENT, last_object, stored
+from tests.e2e.snapshots import (
+    KIB,
+    OPTIONS,
+    SEGMENT,
+    last_object,
+    stored,
+    write_full_log,
+)
 from tests.e2e.wire import await_true
 
 from pyrmq import Admin, Producer, PullConsumer
@@ -93,6 +101,35 @@ def test_a_snapshot_under_load_has_exactly_the_messages_up_to_its_position(
         assert "after the restore" in stored(restored)
     assert main(["log", "verify", str(again / "store")]) == 0
     assert main(["log", "verify", str(snapshot)]) == 0
+
+
+@pytest.mark.nightly
+def test_a_snapshot_of_10_gb_beside_a_broker_is_links(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size, files = 128 << 20, 80
+    write_full_log(tmp_path / "store", files, size)
+    snapshot, again = tmp_path / "kept", tmp_path / "again"
+    with cluster(store=tmp_path, mapped_file_size_commit_log=size) as running:
+        with Producer(name_server=running.name_server) as producer:
+            for number in range(100):
+                producer.send("orders", f"{number}")
+            # Now a checkpoint covers the log, as it does once a broker has written for a while.
+            running.stop_broker()
+            running.start_broker()
+            began = time.monotonic()
+            assert main(["store", "snapshot", str(running.store), str(snapshot), "--json"]) == 0
+            # Copies of these files take a minute, even of holes.
+            assert time.monotonic() - began < 10
+            producer.send("orders", "after the snapshot")
+        made = last_object(capsys)
+    assert made["linked_bytes"] == files * size > 10 * 10**9
+    assert 0 < made["copied_bytes"] < 1 << 20
+    assert main(["store", "restore", str(snapshot), str(again / "store")]) == 0
+    with cluster(store=again, mapped_file_size_commit_log=size) as restored:
+        assert set(stored(restored)) == {f"{number}" for number in range(100)}
+        links = [path.stat().st_nlink for path in (again / "store" / "commitlog").iterdir()]
+    assert sorted(links) == [1] + [3] * files
 
 
 def test_full_segments_are_links_that_no_broker_writes(

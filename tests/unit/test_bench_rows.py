@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from benches.e2e.__main__ import KNOWN
 from benches.e2e.breadth import ROWS, breadth_rows
+from benches.e2e.rivals import latency
 from benches.e2e.rivals.load import LOADS
 from benches.e2e.rivals.plans import PLANS, SECURITY_PLANS
+from benches.e2e.snapshot import snapshot_rows
+from benches.open_loop import OpenLoop, is_available
 from benches.turns import ROWS as TURNS
 
 if TYPE_CHECKING:
@@ -55,6 +58,25 @@ def test_large_bodies_are_sent_as_they_are(rocketmq: Cluster, size: int) -> None
     assert wall > 0
     log = rocketmq.broker.health()["store"]
     assert log["max_physical_offset"] - log["min_physical_offset"] > 20 * size
+
+
+@pytest.mark.parametrize("load", ["pyrmq latency", "pyrmq pop latency"])
+def test_a_load_of_latency_measures_each_message_and_not_the_one_before_them(
+    rocketmq: Cluster, monkeypatch: pytest.MonkeyPatch, load: str
+) -> None:
+    monkeypatch.setattr(latency, "LATENCIES", 20)
+    _, turn = LOADS[load](rocketmq.name_server, 0, b"x" * 128)
+    assert isinstance(turn, OpenLoop)
+    assert len(turn.took) == len(turn.late) == 20
+    # That one has no time: its age would be that of the clock.
+    assert 0 < max(turn.took) < 30
+
+
+@pytest.mark.skipif(not is_available(), reason="hdrhistogram is of the extra `bench`")
+def test_sends_beside_snapshots_run_on_a_small_scale() -> None:
+    sends, command = snapshot_rows(1, 0.02)
+    assert sends.figures.keys() == sends.latencies.keys() == {"alone", "ours"}
+    assert min(command.figures["ours"]) > 0
 
 
 @pytest.mark.parametrize("name", ROWS)
