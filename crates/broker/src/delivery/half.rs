@@ -18,28 +18,29 @@ fn queues_of(store: &Store, topic: &str, own: i32) -> Vec<i32> {
     queues
 }
 
-/// The position of the first half of a transaction: nothing of it is committed in front of that. `None` if the half may
-/// be a copy that does not say where its first half is, as Apache's broker and earlier versions write: then the message
-/// may lie in front of this half. Times do not bound the search, since clocks go back.
+/// The log position of a transaction's first half. The log has nothing of the transaction in front of it. `None` if the
+/// half may be a copy that does not say where its first half is (Apache's broker and earlier versions write such
+/// copies): then the committed message may lie in front of this half. Times do not bound the search for it, since
+/// clocks go back.
 fn first_half(half: &Record<'_>) -> Option<i64> {
     if half.prepared_transaction_offset > 0 {
         return Some(half.prepared_transaction_offset);
     }
     let of_copies = [names::TRANSACTION_CHECK_TIMES, names::TRAN_PREPARED_QUEUE_OFFSET];
-    let is_copy =
+    let may_be_copy =
         half.topic != HALF_TOPIC || of_copies.iter().any(|name| half.properties.get(name).is_some());
-    (!is_copy).then_some(half.physical_offset)
+    (!may_be_copy).then_some(half.physical_offset)
 }
 
-/// The position of the first half of a transaction or, if that is unknown, of this one. Never 0: a copy stores it, and
-/// 0 means "unknown" there.
+/// The log position of a transaction's first half or, if that is unknown, of this half. Never 0: a copy stores this
+/// position, and 0 means "unknown" there.
 pub(crate) fn first_known(half: &Record<'_>) -> i64 {
     first_half(half).unwrap_or(half.physical_offset).max(1)
 }
 
-/// Whether a half that does not say where its first one is belongs to the transaction that begins there. Both have its
-/// unique id.
-pub(crate) fn is_copy(store: &Store, half: &Record<'_>, first: i64) -> bool {
+/// Whether a half is a copy of the first half at a log position that does not say where its first half is. Both have
+/// one unique id.
+pub(crate) fn is_copy_of(store: &Store, half: &Record<'_>, first: i64) -> bool {
     let Ok(Some(bytes)) = store.record_at(first) else {
         return false;
     };
@@ -47,8 +48,8 @@ pub(crate) fn is_copy(store: &Store, half: &Record<'_>, first: i64) -> bool {
     first_half(half).is_none() && Record::decode(&bytes).is_ok_and(is_as_old)
 }
 
-/// A copy of a half. The caller has made sure that the half is not committed. The copy carries the position of the
-/// first half, or of this one if that is unknown: the message cannot be in front of either.
+/// A copy of a half. The caller has made sure that the transaction is not committed. So the copy can name the first
+/// half or, if that is unknown, this half as the position from which its message must be searched.
 pub(crate) fn copy_of_open<'a>(half: &Record<'a>, topic: &'a str, text: &'a str) -> NewMessage<'a> {
     NewMessage {
         prepared_transaction_offset: first_known(half),
@@ -67,32 +68,20 @@ pub(crate) enum CommitSearch {
     Later,
 }
 
-/// Searches the log for the half's message, at or after a position. Another transaction may have its unique id, as an
-/// application may send one message twice. So the message must have the half's time of birth, which every broker keeps,
-/// and lie behind the first half if that is known; the half by which it was committed, too, which a delayed message
-/// does not say.
+/// Searches the log for the committed message of a half, at or after a position.
 pub(crate) fn find_commit(store: &Store, half: &Record<'_>, after: i64) -> Result<CommitSearch, StoreError> {
-    let first = first_half(half);
-    let from = first.unwrap_or(0).max(after);
     let text = half.properties.as_str().unwrap_or_default();
     let of_half = properties::parse(text);
     let (Some(topic), Some(id)) = (properties::find(text, names::REAL_TOPIC), of_half.unique_key) else {
         return Ok(CommitSearch::Nothing);
     };
-    let mut has_later = false;
-    let mut is_own = |record: &Record<'_>| {
-        let by_half = record.prepared_transaction_offset;
-        let is_earlier = by_half > 0 && by_half < first.unwrap_or(0);
-        if sys_flag::transaction(record.sys_flag) != sys_flag::TRANSACTION_COMMIT
-            || record.physical_offset < from
-            || is_earlier
-            || record.properties.get(names::UNIQ_KEY) != Some(id)
-        {
-            return false;
-        }
-        let is_own = record.born_timestamp_ms == half.born_timestamp_ms;
-        has_later |= first.is_some() && !is_own;
-        is_own
+    let first_half = first_half(half);
+    let mut wanted = WantedCommit {
+        id,
+        born_ms: half.born_timestamp_ms,
+        first_half,
+        from: first_half.unwrap_or(0).max(after),
+        has_later: false,
     };
     let own = properties::find(text, names::REAL_QID).and_then(|id| id.parse().ok());
     // A delayed message is in a queue of the schedule or timer topic until it is delivered.
@@ -102,32 +91,72 @@ pub(crate) fn find_commit(store: &Store, half: &Record<'_>, after: i64) -> Resul
         (of_half.delay_level > 0).then_some((SCHEDULE_TOPIC, of_half.delay_level - 1)),
     ];
     for (topic, own) in queues.into_iter().flatten() {
+        if wanted.search(store, topic, own)? {
+            return Ok(CommitSearch::Own);
+        }
+    }
+    Ok(if wanted.has_later {
+        CommitSearch::Later
+    } else {
+        CommitSearch::Nothing
+    })
+}
+
+/// The committed message that [`find_commit`] searches. A unique id alone does not identify it: an application may send
+/// one message twice, which makes two transactions with one id.
+struct WantedCommit<'a> {
+    id: &'a str,
+    /// When the message was born, in ms. Every broker keeps that.
+    born_ms: i64,
+    first_half: Option<i64>,
+    /// The message is not in front of this log position.
+    from: i64,
+    /// Whether the message of a later transaction with this id was seen.
+    has_later: bool,
+}
+
+impl WantedCommit<'_> {
+    /// Searches a topic: by the key index, and the queues themselves where the index is missing or incomplete.
+    fn search(&mut self, store: &Store, topic: &str, own_queue: i32) -> Result<bool, StoreError> {
         let query = KeyQuery {
             topic,
-            key: id,
+            key: self.id,
             kind: KeyKind::Unique,
             max_count: 32,
             begin_ms: 0,
             end_ms: i64::MAX,
         };
-        let found = store.query_from(&query, from)?;
+        let found = store.query_from(&query, self.from)?;
         let mut records = record::records(&found.body).map_while(Result::ok);
-        if records.any(|record| is_own(&record)) {
-            return Ok(CommitSearch::Own);
+        if records.any(|record| self.matches(&record)) {
+            return Ok(true);
         }
-        // If the index is missing or incomplete, the queues themselves are searched.
-        if !found.is_complete {
-            for queue_id in queues_of(store, topic, own) {
-                let first = store.offset_by_position(topic, queue_id, from)?;
-                if has_record(store, (topic, queue_id), first, &mut is_own)? {
-                    return Ok(CommitSearch::Own);
-                }
+        if found.is_complete {
+            return Ok(false);
+        }
+        for queue_id in queues_of(store, topic, own_queue) {
+            let offset = store.offset_by_position(topic, queue_id, self.from)?;
+            if has_record(store, (topic, queue_id), offset, |record| self.matches(record))? {
+                return Ok(true);
             }
         }
+        Ok(false)
     }
-    Ok(if has_later {
-        CommitSearch::Later
-    } else {
-        CommitSearch::Nothing
-    })
+
+    /// Whether a record is the message; otherwise notes whether it is that of a later transaction.
+    fn matches(&mut self, record: &Record<'_>) -> bool {
+        // The half by which it was committed. A delayed message does not say it.
+        let by_half = record.prepared_transaction_offset;
+        let is_earlier = by_half > 0 && by_half < self.first_half.unwrap_or(0);
+        if sys_flag::transaction(record.sys_flag) != sys_flag::TRANSACTION_COMMIT
+            || record.physical_offset < self.from
+            || is_earlier
+            || record.properties.get(names::UNIQ_KEY) != Some(self.id)
+        {
+            return false;
+        }
+        let is_own = record.born_timestamp_ms == self.born_ms;
+        self.has_later |= self.first_half.is_some() && !is_own;
+        is_own
+    }
 }

@@ -2,19 +2,28 @@
 //! them.
 //!
 //! ```text
-//! half     RMQ_SYS_TRANS_HALF_TOPIC queue 0: the message, with REAL_TOPIC, REAL_QID, __transactionId__
-//! commit   the message under its real topic, prepared offset = the half's log position; then the op message
-//! rollback the op message alone
-//! op       RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0, tag d: queue offsets of ended halves, each with a comma
-//! check    a half without an end is written again behind the others, and its producer group is asked (39); the copy
-//!          has the log position of the first half as prepared offset
+//! first half  -->  copy  -->  copy ...       by checks, while the transaction is open
+//!     |             |          |   `-----> given up  -->  copy, by request 323: open again
+//!     +-------------+----------+---------> op message                   rolled back
+//!     +-------------+----------+---------> message, then op message     committed
+//!
+//! first half   RMQ_SYS_TRANS_HALF_TOPIC queue 0: the message, with REAL_TOPIC, REAL_QID, __transactionId__. The
+//!              table of open transactions lists it by its unique id and the log position of this first half.
+//! copy         behind the others in the same queue, prepared offset = log position of the first half. A check writes
+//!              it and asks the producer group (39). The table lists the queue offset of the newest copy.
+//! given up     checked too often, or too old: a copy in TRANS_CHECK_MAX_TIME_TOPIC; the table has it no more
+//! message      under its real topic, prepared offset = log position of the half that the producer names
+//! op message   RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0, tag d: queue offsets of ended halves, each with a comma
+//! superseded half
+//!              a copy that was written while its transaction ended, or while the producer sent it once more: the
+//!              table has another half of it, or none. The check writes an op message for it.
 //! ```
 //! Group `CID_RMQ_SYS_TRANS` stores how far both queues are done, as Apache's brokers do, so a store may move between
 //! them. An op message is written with its commit, not seconds later. At start the table of open transactions is
 //! rebuilt from the two queues; an open half whose message is already in the log (the broker died between commit and
 //! op) is only closed. So a message appears once or never, whichever side dies, and when.
 
-use crate::delivery::half::{CommitSearch, QUEUE, first_known, is_copy};
+use crate::delivery::half::{CommitSearch, QUEUE, first_known, is_copy_of};
 use crate::delivery::scan::has_record;
 use crate::message::properties::{self, names};
 use crate::tables::offsets::Offsets;
@@ -37,31 +46,33 @@ pub(crate) const OF_THE_HALF: [&str; 2] = [names::REAL_TOPIC, names::REAL_QID];
 /// An open transaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenTransaction {
-    /// Offset of its half in the half queue; a check changes it.
+    /// Offset in the half queue of its newest half: each check writes another one.
     pub(crate) half_offset: i64,
-    /// Log position of its first half, see [`first_known`]. Other transactions with its unique id have other ones.
-    pub(crate) first: i64,
+    /// Log position of its first half, see [`first_known`]. It tells transactions with one unique id apart.
+    pub(crate) first_half: i64,
     /// Whether the end of the transaction is being written.
     pub(crate) ending: bool,
     /// Whether it was found at start and not searched since: its message may be in the log already.
     pub(crate) found: bool,
-    /// Whether its message is in the log, and its op message is not. A search does not show that before it is durable.
+    /// Whether its message is in the log, and its op message is not. A search finds the message only once it is
+    /// durable.
     pub(crate) committed: bool,
 }
 
 impl OpenTransaction {
     /// A transaction whose message is not in the log, with the position of its first half.
-    pub(crate) fn new(half_offset: i64, first: i64) -> Self {
+    pub(crate) fn new(half_offset: i64, first_half: i64) -> Self {
         Self {
             half_offset,
-            first: first.max(1),
+            first_half: first_half.max(1),
             ending: false,
             found: false,
             committed: false,
         }
     }
 
-    /// Records whether a search has found its message. What is written from now on is known without another one.
+    /// Records whether a search has found its message. No second search is needed: what is written from now on is
+    /// known.
     pub(crate) fn record_search(&mut self, commit: CommitSearch) {
         self.found = false;
         self.committed |= commit == CommitSearch::Own;
@@ -70,84 +81,87 @@ impl OpenTransaction {
 
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    /// The last transaction of each unique id. A half whose offset no transaction has, here or in `earlier`, has ended
-    /// or was written again.
+    /// The last transaction of each unique id. If no transaction has a half's offset, here or in `earlier`, the half
+    /// has ended or there is a newer copy.
     pub(crate) open: HashMap<Box<str>, OpenTransaction>,
-    /// Transactions with the unique id of a later one, by `first`. Nobody is asked about them, since a producer may
-    /// have sent one half twice. Their ends count.
+    /// Transactions with the unique id of a later one, by `first_half`. The check asks no producer about them, since a
+    /// producer may have sent one half twice. Ends that come for them are served.
     pub(crate) earlier: BTreeMap<i64, OpenTransaction>,
     /// Offsets of halves that have ended but lie after the first open one.
     pub(crate) ended: BTreeSet<i64>,
     /// Op messages that are not done yet: offset in the op queue, and highest half that it ends.
     pub(crate) ops: VecDeque<(i64, i64)>,
-    /// The check has passed halves in front of this offset that were not listed.
+    /// Behind the last half that a pass of the check has skipped because no transaction listed it.
     pub(crate) passed: i64,
-    /// The first half that the check may have passed before it was listed.
+    /// The lowest offset of a half that was listed after a pass of the check had skipped it: the next pass begins
+    /// there.
     pub(crate) missed: Option<i64>,
-    /// Halves of transactions that ended while these were written. They have no op message yet.
-    pub(crate) unused: VecDeque<i64>,
-    /// End of the log at the start: what began in front of it was found at start, and its end may wait for a search.
+    /// Offsets of superseded halves: copies that were written while their transaction ended. They need an op message.
+    pub(crate) superseded: VecDeque<i64>,
+    /// End of the log at the start. What began in front of it was found at start, and its end may wait for a search.
     pub(crate) last_run_end: i64,
 }
 
 impl Tables {
     /// The transaction with this unique id and this first half.
-    pub(crate) fn get_mut(&mut self, id: &str, first: i64) -> Option<&mut OpenTransaction> {
+    pub(crate) fn get_mut(&mut self, id: &str, first_half: i64) -> Option<&mut OpenTransaction> {
         match self.open.get_mut(id) {
-            Some(open) if open.first == first => Some(open),
-            _ => self.earlier.get_mut(&first),
+            Some(open) if open.first_half == first_half => Some(open),
+            _ => self.earlier.get_mut(&first_half),
         }
     }
 
     /// Whether no later transaction has its unique id.
-    pub(crate) fn is_last(&self, id: &str, first: i64) -> bool {
-        self.open.get(id).is_some_and(|open| open.first == first)
+    pub(crate) fn is_last(&self, id: &str, first_half: i64) -> bool {
+        self.open
+            .get(id)
+            .is_some_and(|open| open.first_half == first_half)
     }
 
-    /// Adds a transaction, or replaces what is known about it. Halves of two connections may come out of order, and one
-    /// that was written again lies behind a later transaction.
+    /// Adds a transaction, or replaces what is known about it. Transactions may be added out of order: halves come from
+    /// several connections, and a copy lies behind the half of a later transaction.
     pub(crate) fn add(&mut self, id: &str, open: OpenTransaction) {
-        if let Some(known) = self.get_mut(id, open.first) {
+        if let Some(known) = self.get_mut(id, open.first_half) {
             *known = open;
             return;
         }
         let mut earlier = open;
         match self.open.get_mut(id) {
-            Some(last) if last.first > open.first => {}
+            Some(last) if last.first_half > open.first_half => {}
             Some(last) => earlier = std::mem::replace(last, open),
             None => {
                 self.open.insert(id.into(), open);
                 return;
             }
         }
-        self.earlier.insert(earlier.first, earlier);
+        self.earlier.insert(earlier.first_half, earlier);
     }
 
     /// Removes a transaction that has ended.
-    pub(crate) fn remove(&mut self, id: &str, first: i64) -> Option<OpenTransaction> {
-        if self.is_last(id, first) {
+    pub(crate) fn remove(&mut self, id: &str, first_half: i64) -> Option<OpenTransaction> {
+        if self.is_last(id, first_half) {
             return self.open.remove(id);
         }
-        self.earlier.remove(&first)
+        self.earlier.remove(&first_half)
     }
 
     /// Lists a transaction as one with the unique id of a later one.
-    pub(crate) fn set_aside(&mut self, id: &str, first: i64) {
-        if let Some(open) = self.remove(id, first) {
-            self.earlier.insert(first, open);
+    pub(crate) fn set_aside(&mut self, id: &str, first_half: i64) {
+        if let Some(open) = self.remove(id, first_half) {
+            self.earlier.insert(first_half, open);
         }
     }
 
     /// Records what became known about the message of an open transaction. `None`: it is no longer open.
     pub(crate) fn update(&mut self, id: &str, seen: &OpenTransaction) -> Option<&mut OpenTransaction> {
-        let known = self.get_mut(id, seen.first)?;
+        let known = self.get_mut(id, seen.first_half)?;
         known.found &= seen.found;
         known.committed |= seen.committed;
         Some(known)
     }
 
-    /// Adds a half of the last run. Those of one transaction that has ended are listed in `closed`: an op message for
-    /// one of its halves counts for all.
+    /// Adds a half of the last run. `closed` has the first halves of transactions that have ended: an op message for
+    /// one half of a transaction counts for all.
     fn add_found(&mut self, store: &Store, half: &Record<'_>, closed: &mut HashSet<i64>) {
         let Some(id) = half.properties.get(names::UNIQ_KEY) else {
             return;
@@ -164,8 +178,8 @@ impl Tables {
             return;
         }
         closed.remove(&first);
-        let last = self.open.get(id).map(|open| open.first);
-        if last.is_some_and(|last| is_copy(store, half, last)) {
+        let last = self.open.get(id).map(|open| open.first_half);
+        if last.is_some_and(|last| is_copy_of(store, half, last)) {
             self.open.remove(id);
         }
         let open = OpenTransaction {

@@ -2,13 +2,18 @@
 //!
 //! ```text
 //! from the first half that is not done:
-//!   ended, or written again               -> passed
-//!   stored just now, and not listed yet   -> the pass ends here
-//!   a later transaction has its unique id -> passed, once past its time or once that one is committed
-//!   checked too often, or too old         -> TRANS_CHECK_MAX_TIME_TOPIC, passed
-//!   younger than its time                 -> with a time of its own written again behind, else the pass ends here
-//!   otherwise                             -> written again behind, with one check more; its group is asked (39)
+//!   ended, or there is a newer copy        -> passed
+//!   being ended                            -> the pass ends here
+//!   not listed, and stored just now        -> the pass ends here
+//!   stored since the pass began            -> the pass ends here
+//!   a later transaction has its unique id  -> passed, once its immunity time is over
+//!   its message is in the log              -> op message, passed
+//!   checked too often, or too old          -> TRANS_CHECK_MAX_TIME_TOPIC, passed
+//!   younger than its immunity time         -> the pass ends here; if the message has such a time of its own
+//!                                             (CHECK_IMMUNITY_TIME_IN_SECONDS), it is copied and passed instead
+//!   otherwise                              -> copied, with one check more, and passed; its group is asked (39)
 //! ```
+//! `delivery/transactions.rs` shows the life of a transaction.
 
 use crate::context::BrokerContext;
 use crate::delivery::half::{CommitSearch, QUEUE, copy_of_open, find_commit, first_known};
@@ -38,10 +43,12 @@ pub(super) fn immunity_ms(own: Option<&str>, default_ms: i64) -> i64 {
     }
 }
 
-/// What a pass does with a half.
-enum Step {
-    Pass,
-    Stop,
+/// What a pass has done with a half.
+enum HalfCheck {
+    /// It goes on with the next one.
+    Passed,
+    /// It ends in front of this one.
+    EndsPass,
 }
 
 /// Makes one pass over the half queue.
@@ -58,8 +65,8 @@ pub(crate) fn check(context: &BrokerContext) -> Result<(), StoreError> {
         let got = read(store, HALF_TOPIC, half_offset, READ_AT_ONCE)?;
         for half in record::records(&got.body).map_while(Result::ok) {
             match check_half(context, &half, started_ms)? {
-                Step::Pass => half_offset = half.queue_offset + 1,
-                Step::Stop => break 'pass,
+                HalfCheck::Passed => half_offset = half.queue_offset + 1,
+                HalfCheck::EndsPass => break 'pass,
             }
         }
         if got.count == 0 {
@@ -69,7 +76,7 @@ pub(crate) fn check(context: &BrokerContext) -> Result<(), StoreError> {
             half_offset = got.next_offset;
         }
     }
-    close_unused(context)?;
+    close_superseded(context)?;
     commit_progress(context, from, half_offset);
     Ok(())
 }
@@ -85,7 +92,7 @@ fn commit_progress(context: &BrokerContext, from: i64, half_offset: i64) {
     let last_run_end = tables.last_run_end;
     tables
         .earlier
-        .retain(|_, open| open.half_offset >= half_offset || open.ending || open.first < last_run_end);
+        .retain(|_, open| open.half_offset >= half_offset || open.ending || open.first_half < last_run_end);
     let mut done = None;
     while let Some((op, highest)) = tables.ops.front().copied() {
         if highest >= half_offset {
@@ -104,33 +111,33 @@ fn commit_progress(context: &BrokerContext, from: i64, half_offset: i64) {
     drop(tables);
 }
 
-/// Checks one half; says whether the pass goes on behind it.
-fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<Step, StoreError> {
+/// Checks one half.
+fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Result<HalfCheck, StoreError> {
     let id = half.properties.get(names::UNIQ_KEY).unwrap_or_default();
     let first = first_known(half);
     let (mut open, is_last) = match open_of(context, half, (id, first), started_ms) {
         Ok(known) => known,
-        Err(step) => return Ok(step),
+        Err(check) => return Ok(check),
     };
     let age_ms = started_ms.saturating_sub(half.born_timestamp_ms);
     let checks: i32 = number(half, names::TRANSACTION_CHECK_TIMES).unwrap_or(0);
     let reserved_ms = i64::from(context.store.live().file_reserved_hours()).saturating_mul(HOUR_MS);
-    // Checked before giving up: a producer asked in this pass has until the next one to answer.
+    // This pass may have written it: then its producer has until the next pass to answer.
     if half.store_timestamp_ms >= started_ms {
-        return Ok(Step::Stop);
+        return Ok(HalfCheck::EndsPass);
     }
     let own = half.properties.get(names::CHECK_IMMUNITY_TIME_IN_SECONDS);
     let immune = (0..=immunity_ms(own, context.live.transaction_time_out())).contains(&age_ms);
     if !is_last && !immune && !open.committed {
-        return Ok(Step::Pass);
+        return Ok(HalfCheck::Passed);
     }
-    // Before it is given up: what was committed must not be asked about again.
+    // Searched before it is given up: request 323 must not open a committed transaction again.
     if open.found {
         let commit = find_commit(&context.store, half, 0)?;
         let mut tables = context.transactions.tables();
         if commit == CommitSearch::Later {
             tables.set_aside(id, first);
-            return Ok(Step::Pass);
+            return Ok(HalfCheck::Passed);
         }
         open.record_search(commit);
         tables.update(id, &open);
@@ -140,70 +147,71 @@ fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Re
             .transactions
             .write_op(&context.store, context.store_host(), half.queue_offset)?;
         context.transactions.tables().remove(id, first);
-        return Ok(Step::Pass);
+        return Ok(HalfCheck::Passed);
     }
     if checks >= context.live.transaction_check_max() || age_ms > reserved_ms {
         return give_up(context, half, id, checks);
     }
     if immune && own.is_none() {
-        return Ok(Step::Stop);
+        return Ok(HalfCheck::EndsPass);
     }
-    write_and_ask(context, half, open, (checks, immune))
+    copy_and_ask(context, half, open, (checks, immune))
 }
 
-/// Writes a half again, and asks about it unless it is too young.
-fn write_and_ask(
+/// Writes a copy of a half. Unless the half is younger than its immunity time, asks its producer group about it.
+fn copy_and_ask(
     context: &BrokerContext,
     half: &Record<'_>,
     open: OpenTransaction,
     (checks, immune): (i32, bool),
-) -> Result<Step, StoreError> {
+) -> Result<HalfCheck, StoreError> {
     let id = half.properties.get(names::UNIQ_KEY).unwrap_or_default();
     let text = half.properties.as_str().unwrap_or_default();
-    let again = if immune {
+    let text = if immune {
         let first = number(half, names::TRAN_PREPARED_QUEUE_OFFSET).unwrap_or(half.queue_offset);
         with(text, names::TRAN_PREPARED_QUEUE_OFFSET, first)
     } else {
         with(text, names::TRANSACTION_CHECK_TIMES, i64::from(checks) + 1)
     };
-    let stored = match write_again(context, half, id, open, &again)? {
+    let stored = match write_copy(context, half, id, open, &text)? {
         Ok(stored) => stored,
-        Err(step) => return Ok(step),
+        Err(check) => return Ok(check),
     };
     if !immune {
-        send_check(context, half, id, &again, &stored);
+        send_check(context, half, id, &text, &stored);
     }
-    Ok(Step::Pass)
+    Ok(HalfCheck::Passed)
 }
 
-/// The open transaction that a half stands for, and whether no later one has its unique id. Otherwise what a pass does.
+/// The open transaction whose newest half this is, and whether no later one has its unique id. `Err`: there is nothing
+/// to check.
 fn open_of(
     context: &BrokerContext,
     half: &Record<'_>,
     (id, first): (&str, i64),
     started_ms: i64,
-) -> Result<(OpenTransaction, bool), Step> {
+) -> Result<(OpenTransaction, bool), HalfCheck> {
     let mut tables = context.transactions.tables();
     let open = tables.get_mut(id, first).copied();
-    // Also behind its op message: another half of it may need one, too.
+    // Also if this half has its op message: the end may have to write one for a copy, too.
     if open.is_some_and(|open| open.ending) {
-        return Err(Step::Stop);
+        return Err(HalfCheck::EndsPass);
     }
     if tables.ended.contains(&half.queue_offset) {
-        return Err(Step::Pass);
+        return Err(HalfCheck::Passed);
     }
     match open {
         Some(open) if open.half_offset == half.queue_offset => Ok((open, tables.is_last(id, first))),
-        // It was written again since.
-        Some(_) => Err(Step::Pass),
+        // There is a newer copy.
+        Some(_) => Err(HalfCheck::Passed),
         None => {
-            // It has ended or was written again, or it is not listed yet: a put makes its message readable first.
+            // It has ended, or it is not listed yet: a half can be read before `Transactions::began` lists it.
             let stored_ms_ago = started_ms.saturating_sub(half.store_timestamp_ms);
             if stored_ms_ago <= context.live.transaction_time_out() {
-                return Err(Step::Stop);
+                return Err(HalfCheck::EndsPass);
             }
             tables.passed = tables.passed.max(half.queue_offset + 1);
-            Err(Step::Pass)
+            Err(HalfCheck::Passed)
         }
     }
 }
@@ -219,61 +227,72 @@ pub(super) fn with(text: &str, name: &str, value: i64) -> String {
     out
 }
 
-/// Writes a half again at the queue's end, unless it has ended meanwhile or its end is being written; a step says what
-/// then happens.
-fn write_again(
+/// Writes a copy of a half at the queue's end. `Err`: it has ended meanwhile, or its end is being written.
+fn write_copy(
     context: &BrokerContext,
     half: &Record<'_>,
     id: &str,
     open: OpenTransaction,
     text: &str,
-) -> Result<Result<Stored, Step>, StoreError> {
-    let known = || context.transactions.tables().get_mut(id, open.first).copied();
-    if let Some(step) = step_of(known().as_ref(), open) {
-        return Ok(Err(step));
+) -> Result<Result<Stored, HalfCheck>, StoreError> {
+    let known = || {
+        context
+            .transactions
+            .tables()
+            .get_mut(id, open.first_half)
+            .copied()
+    };
+    if let Some(check) = changed(known().as_ref(), open) {
+        return Ok(Err(check));
     }
     // Without the lock, which each end needs: this write may hang as long as the disk does.
     let stored = context
         .store
         .put_accepted(&copy_of_open(half, HALF_TOPIC, text))?;
     let mut tables = context.transactions.tables();
-    let known = tables.get_mut(id, open.first);
-    let step = step_of(known.as_deref(), open);
-    match (known, &step) {
+    let known = tables.get_mut(id, open.first_half);
+    let change = changed(known.as_deref(), open);
+    match (known, &change) {
         // Also while its end is being written, which may be refused.
-        (Some(known), None | Some(Step::Stop)) => known.half_offset = stored.queue_offset,
-        // Its end came meanwhile, for the half at the old offset. The new one stands for nothing.
-        _ => tables.unused.push_back(stored.queue_offset),
+        (Some(known), None | Some(HalfCheck::EndsPass)) => known.half_offset = stored.queue_offset,
+        // Its end came meanwhile. The op message names the half at the old offset.
+        _ => tables.superseded.push_back(stored.queue_offset),
     }
-    Ok(step.map_or(Ok(stored), Err))
+    Ok(change.map_or(Ok(stored), Err))
 }
 
-/// What a pass does instead of writing a half again. `None`: it is open as before.
-fn step_of(known: Option<&OpenTransaction>, open: OpenTransaction) -> Option<Step> {
+/// What a pass does with a half whose transaction has changed since it was read from the table. `None`: it is open as
+/// before.
+fn changed(known: Option<&OpenTransaction>, open: OpenTransaction) -> Option<HalfCheck> {
     match known {
-        Some(known) if known.half_offset != open.half_offset => Some(Step::Pass),
-        Some(known) if known.ending || known.committed => Some(Step::Stop),
+        Some(known) if known.half_offset != open.half_offset => Some(HalfCheck::Passed),
+        Some(known) if known.ending || known.committed => Some(HalfCheck::EndsPass),
         Some(_) => None,
-        None => Some(Step::Pass),
+        None => Some(HalfCheck::Passed),
     }
 }
 
-/// Writes the op messages of halves that stand for nothing. A restart takes one without it for ended only as long as it
-/// reads the half that has one.
-fn close_unused(context: &BrokerContext) -> Result<(), StoreError> {
+/// Writes the op messages of superseded halves. Without one, a start of the broker knows that a superseded half has
+/// ended only while it still reads the half of its transaction that has one.
+fn close_superseded(context: &BrokerContext) -> Result<(), StoreError> {
     let transactions = &context.transactions;
-    let first = || transactions.tables().unused.front().copied();
+    let first = || transactions.tables().superseded.front().copied();
     while let Some(half_offset) = first() {
         transactions.write_op(&context.store, context.store_host(), half_offset)?;
         // Others only add behind it.
-        transactions.tables().unused.pop_front();
+        transactions.tables().superseded.pop_front();
     }
     Ok(())
 }
 
 /// Gives up a transaction that nobody ends. Its message is kept where an operator finds it. If its end comes meanwhile,
 /// it stays open until that is written.
-fn give_up(context: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) -> Result<Step, StoreError> {
+fn give_up(
+    context: &BrokerContext,
+    half: &Record<'_>,
+    id: &str,
+    checks: i32,
+) -> Result<HalfCheck, StoreError> {
     let make = || TopicConfig::new(TRANS_CHECK_MAX_TIME_TOPIC, 1, PERM_READ | PERM_WRITE);
     match context.topics.get_or_put(TRANS_CHECK_MAX_TIME_TOPIC, make) {
         Ok((_, false)) => {}
@@ -291,7 +310,7 @@ fn give_up(context: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) ->
         let (mut tables, first) = (context.transactions.tables(), first_known(half));
         let known = tables.get_mut(id, first);
         if known.is_some_and(|open| open.ending || open.committed) {
-            return Ok(Step::Stop);
+            return Ok(HalfCheck::EndsPass);
         }
         tables.remove(id, first);
     }
@@ -300,7 +319,7 @@ fn give_up(context: &BrokerContext, half: &Record<'_>, id: &str, checks: i32) ->
         checks,
         "a transaction was given up, its message is in {TRANS_CHECK_MAX_TIME_TOPIC}"
     );
-    Ok(Step::Pass)
+    Ok(HalfCheck::Passed)
 }
 
 /// Asks a live producer of the group how the transaction ended. It answers with END_TRANSACTION.

@@ -25,8 +25,8 @@ use tokio::sync::Semaphore;
 
 /// Maximum number of ends of one port that search the log at a time.
 const SEARCHES: usize = 2;
-/// How many of them wait or run, and what they use. Most producers send them oneway: a refused one is asked about
-/// later.
+/// How many of them may wait or run, and what they may use. Beyond that an end is refused. Most producers send ends
+/// oneway and do not learn of it, but the check asks for the end later.
 const WAITING: Load = Load {
     requests: 10_000,
     bytes: 16 << 20,
@@ -34,8 +34,8 @@ const WAITING: Load = Load {
 /// A connection with one of these parts of both is not read until none of its ends searches.
 const PARTS: usize = 10;
 
-/// Commits a transaction, rolls it back, or leaves it open (37). One that was found at start may be in the log already:
-/// the search for its message may read much, so that end runs on a thread that may block.
+/// Commits a transaction, rolls it back, or leaves it open (37). The message of a transaction that was found at start
+/// may be in the log already. The search for it may read much, so it runs on a thread that may block.
 pub(crate) struct End {
     context: Arc<BrokerContext>,
     tasks: Tracker,
@@ -104,7 +104,8 @@ impl fmt::Debug for End {
     }
 }
 
-/// `None`: the log must be searched first, and this call may not do that; nothing has changed.
+/// Ends the transaction that a request names. `None`: the log must be searched first, and this call may not do that;
+/// nothing has changed.
 pub(super) fn end(
     context: &BrokerContext,
     request: &Command,
@@ -144,11 +145,11 @@ pub(super) fn end(
     match finish(context, &half, &mut open, commit) {
         Ok(()) => {
             let mut tables = context.transactions.tables();
-            // The check has written its half again meanwhile.
-            let again = tables.remove(id, open.first).map(|open| open.half_offset);
+            // The check may have written a copy meanwhile.
+            let newest = tables.remove(id, open.first_half).map(|open| open.half_offset);
             tables
-                .unused
-                .extend(again.filter(|again| *again != open.half_offset));
+                .superseded
+                .extend(newest.filter(|newest| *newest != open.half_offset));
             drop(tables);
             tracing::debug!(id, commit, peer = %peer.remote(), "a transaction ended");
             Ok(Some(Command::response(response::SUCCESS)))
@@ -196,7 +197,7 @@ fn check_owner(
     Err(Refusal::new(response::NO_PERMISSION, text))
 }
 
-/// A producer that set its own time for the first check must end the transaction before it (Apache
+/// Refuses an end after the time that the producer set for the first check, unless it answers a check (Apache
 /// `rejectCommitOrRollback`).
 fn refuse_late(
     context: &BrokerContext,
@@ -217,8 +218,8 @@ fn refuse_late(
     Err(Refusal::new(response::ILLEGAL_OPERATION, text))
 }
 
-/// Claims the transaction: only one of two concurrent ends succeeds. `None`: it must be searched for its message.
-/// Another transaction may have its unique id, but not its first half.
+/// Claims the transaction, so that only one of two concurrent ends succeeds. `None`: the log must first be searched for
+/// its message. Its first half tells it from others with its unique id.
 fn begin_end(
     context: &BrokerContext,
     (id, first): (&str, i64),
@@ -264,7 +265,7 @@ fn commit_half(context: &BrokerContext, half: &Record<'_>) -> Result<(), Refusal
             "the half message has no REAL_TOPIC and REAL_QID",
         ));
     };
-    // A topic that was made again may have fewer queues: nobody would read the message in a queue it no longer has.
+    // A topic that was deleted and created again may have fewer queues. Nobody reads a queue that it no longer has.
     let known = context
         .topics
         .get(topic)

@@ -17,11 +17,11 @@ use pyrmq_remoting::names::{HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC};
 use pyrmq_remoting::net::Peer;
 use pyrmq_store::Stored;
 
-/// In place of the offset of a half that is being written.
+/// Stands for the queue offset of a half that is being written.
 const CLAIMED: i64 = -1;
 
-/// Writes its half again as one that was never checked (323). The request names the message by its id in
-/// TRANS_CHECK_MAX_TIME_TOPIC.
+/// Opens a transaction that was given up (323): writes a copy of its half that counts as never checked. The request
+/// names the message by its id in TRANS_CHECK_MAX_TIME_TOPIC.
 pub(crate) fn resume(context: &BrokerContext, request: &Command, _: &Peer) -> Answer {
     let header = ResumeCheckHalfMessageRequestHeader::decode(&request.fields)?;
     let at: OffsetId = header.msg_id.unwrap_or_default().parse()?;
@@ -48,11 +48,11 @@ pub(crate) fn resume(context: &BrokerContext, request: &Command, _: &Peer) -> An
     // It may have been committed before it was given up.
     refuse_committed(context, &half, 0)?;
     claim(&mut context.transactions.tables(), key)?;
-    // Without the lock, which each end needs: this write may hang as long as the disk does. Little is searched: what
-    // came meanwhile.
+    // Without the lock, which each end needs: this write may hang as long as the disk does. The second search reads
+    // little, as it begins at what was the log's end.
     let stored = refuse_committed(context, &half, end).and_then(|()| {
-        let again = copy_of_open(&half, HALF_TOPIC, &text);
-        let stored = context.store.put_accepted(&again);
+        let copy = copy_of_open(&half, HALF_TOPIC, &text);
+        let stored = context.store.put_accepted(&copy);
         stored.map_err(|error| internal(&error))
     });
     settle(&mut context.transactions.tables(), key, stored)?;
@@ -60,7 +60,7 @@ pub(crate) fn resume(context: &BrokerContext, request: &Command, _: &Peer) -> An
     Ok(Command::response(response::SUCCESS))
 }
 
-/// Claims the transaction, so that only one of two concurrent requests writes, and no end comes before it has.
+/// Claims the transaction, so that only one of two concurrent requests writes, and no end is served before that.
 fn claim(tables: &mut Tables, key @ (id, first): (&str, i64)) -> Result<(), Refusal> {
     refuse_open(tables, key)?;
     let claim = OpenTransaction {
@@ -71,8 +71,8 @@ fn claim(tables: &mut Tables, key @ (id, first): (&str, i64)) -> Result<(), Refu
     Ok(())
 }
 
-/// Puts the new half in place of the claim. A half that was sent again meanwhile stays: then the new one stands for
-/// nothing.
+/// Puts the stored copy in place of the claim. If the producer has sent the half once more meanwhile, that transaction
+/// stays, and the copy is superseded.
 fn settle(
     tables: &mut Tables,
     (id, first): (&str, i64),
@@ -82,7 +82,7 @@ fn settle(
     tables.remove(id, first);
     let stored = stored?;
     if !is_last {
-        tables.unused.push_back(stored.queue_offset);
+        tables.superseded.push_back(stored.queue_offset);
         return Err(is_open());
     }
     tables.add(id, OpenTransaction::new(stored.queue_offset, first));
@@ -101,7 +101,7 @@ fn is_open() -> Refusal {
     Refusal::internal("the transaction is open already")
 }
 
-/// Refuses a transaction whose message is in the log at or after a position: its new half would be committed again.
+/// Refuses a transaction whose message is in the log at or after a position: it could be committed a second time.
 fn refuse_committed(context: &BrokerContext, half: &Record<'_>, from: i64) -> Result<(), Refusal> {
     match find_commit(&context.store, half, from) {
         Ok(CommitSearch::Nothing | CommitSearch::Later) => Ok(()),
