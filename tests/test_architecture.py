@@ -50,8 +50,8 @@ FOLDERS: dict[str, list[str]] = {
         *("consumer", "log_files", "producer"),
     ],
     "broker": [
-        *("error", "long_wait", "admission", "options", "stats", "tables", "message", "delivery"),
-        *("pop", "long_polling", "announcements", "context", "processor", "metrics"),
+        *("error", "block_in_place", "admission", "options", "stats", "tables", "message"),
+        *("delivery", "pop", "long_polling", "announcements", "context", "processor", "metrics"),
         *("retention", "registration", "ports"),
         "broker",
     ],

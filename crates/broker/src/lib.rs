@@ -2,12 +2,12 @@
 
 pub mod admission;
 pub mod announcements;
+mod block_in_place;
 pub mod broker;
 pub mod context;
 pub mod delivery;
 pub mod error;
 pub mod long_polling;
-mod long_wait;
 mod message;
 pub mod metrics;
 pub mod options;

@@ -40,10 +40,10 @@ pub(crate) async fn watch(context: Arc<BrokerContext>, shutdown: Shutdown) {
 
 /// The groups whose next message lies in a segment that will be deleted soon.
 pub(crate) fn endangered(context: &BrokerContext) -> Endangered {
-    let Some(goes_to) = context.store.goes_soon() else {
+    let Some(deleted_before) = context.store.deleted_before() else {
         return Endangered::new();
     };
-    if goes_to <= context.store.health().min_physical_offset {
+    if deleted_before <= context.store.health().min_physical_offset {
         return Endangered::new();
     }
     let waiting = metrics::groups(context).into_iter().filter(|of| {
@@ -56,7 +56,7 @@ pub(crate) fn endangered(context: &BrokerContext) -> Endangered {
                 .ok()
                 .flatten()
                 .and_then(|entries| entries.first().copied());
-            entry.is_some_and(|entry| entry.position < goes_to)
+            entry.is_some_and(|entry| entry.position < deleted_before)
         })
     });
     waiting.map(|of| (of.group, of.topic)).collect()

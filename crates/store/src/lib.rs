@@ -45,8 +45,8 @@ pub use live::Live;
 pub use log::nul_records::looks_torn;
 pub use maintenance::MaintenanceTask;
 pub use message::{
-    Arrival, BatchMessage, MessageBatch, NewMessage, OnArrival, OnDurable, OnLongWait, OnSlowFlush, OnStored,
-    Stored,
+    Arrival, BatchMessage, BlockInPlace, MessageBatch, NewMessage, OnArrival, OnDurable, OnSlowFlush,
+    OnStored, Stored,
 };
 pub use options::timer::TimerOptions;
 pub use options::{FlushDiskType, Options};

@@ -167,8 +167,8 @@ pub type OnStored = dyn Completion<Result<Stored, StoreError>, Option<(i64, OnDu
 
 /// Called while an inline fsync is slow.
 pub type OnSlowFlush = dyn Fn() + Send + Sync;
-/// Called with a wait or a write that may be long. It runs that on the same thread, after it has passed on other work
-/// of that thread, or leaves it if too many threads wait: then the put is refused.
-pub type OnLongWait = dyn Fn(&mut dyn FnMut()) + Send + Sync;
+/// Called with a function that may block for long. It runs that on the same thread, after it has moved other work of
+/// that thread, or not at all if too many threads block already: then the put is refused.
+pub type BlockInPlace = dyn Fn(&mut dyn FnMut()) + Send + Sync;
 /// Called once: with `Ok` when messages are durable, with the error once it is known that they will not be.
 pub type OnDurable = BoxedCallback<StoreError>;

@@ -110,7 +110,7 @@ impl Retention {
 
     /// Position before which segments are deleted once another tenth of `storeMaxBytes` is stored; `None` without that
     /// limit.
-    pub(crate) fn goes_soon(&self) -> Option<i64> {
+    pub(crate) fn deleted_before(&self) -> Option<i64> {
         let limit = i64::try_from(self.shared.live.store_max_bytes()).ok()?;
         let keeps_from = self.shared.log.appended() - (limit - limit / 10);
         let segment = self.shared.log.segment_bytes();

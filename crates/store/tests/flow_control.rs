@@ -201,7 +201,7 @@ fn a_put_that_is_not_allowed_to_wait_is_refused_with_that_reason() {
     let mut options = small(dir.path());
     (options.busy_ms, options.send_wait_ms) = (600_000, 600_000);
     let store = open(&disk, options);
-    store.on_long_wait(Arc::new(|_| {}));
+    store.set_block_in_place(Arc::new(|_| {}));
     put(&store).unwrap();
     disk.hang_writes(true);
     std::thread::scope(|scope| {
@@ -212,10 +212,7 @@ fn a_put_that_is_not_allowed_to_wait_is_refused_with_that_reason() {
         writer.join().unwrap().unwrap();
         let text = refused.as_ref().unwrap_err().to_string();
         assert_eq!(busy_reason(&refused).0, BusyReason::QueueFull);
-        assert!(
-            text.ends_with("(no more threads may wait for a disk that hangs)"),
-            "{text}"
-        );
+        assert!(text.ends_with("(too many threads wait for the disk)"), "{text}");
     });
     assert_eq!(store.health().busy.overload, 1);
     store.close().unwrap();
@@ -229,7 +226,7 @@ fn a_put_whose_wait_ends_right_before_the_write_does_is_refused_because_of_the_w
     (options.busy_ms, options.send_wait_ms) = (150, 600_000);
     let store = open(&disk, options);
     let (waiting, released) = (Arc::downgrade(&store), disk.clone());
-    store.on_long_wait(Arc::new(move |wait| {
+    store.set_block_in_place(Arc::new(move |wait| {
         wait();
         released.hang_writes(false);
         eventually(|| waiting.upgrade().unwrap().health().busy.held_now_ms == 0);
@@ -257,9 +254,9 @@ fn a_put_that_helps_to_index_many_keys_lets_other_work_of_its_thread_go_on() {
     let mut options = small(dir.path());
     (options.segment_bytes, options.index_entries) = (16 << 20, 2 << 20);
     let store = Store::open_without_threads(options, Arc::new(FaultyDisk::default())).unwrap();
-    let long_waits = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&long_waits);
-    store.on_long_wait(Arc::new(move |_| {
+    let blocked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&blocked);
+    store.set_block_in_place(Arc::new(move |_| {
         counted.fetch_add(1, Ordering::Relaxed);
     }));
     let keys = format!("KEYS\u{1}{}\u{2}", vec!["k"; KEYS].join(" "));
@@ -268,9 +265,9 @@ fn a_put_that_helps_to_index_many_keys_lets_other_work_of_its_thread_go_on() {
         store.put(&message("T", 0, b"x", &keys)).unwrap();
         puts += 1;
     }
-    assert_eq!(long_waits.load(Ordering::Relaxed), 1);
+    assert_eq!(blocked.load(Ordering::Relaxed), 1);
     store.put(&message("T", 0, b"x", &keys)).unwrap();
-    assert_eq!(long_waits.load(Ordering::Relaxed), 2);
+    assert_eq!(blocked.load(Ordering::Relaxed), 2);
 }
 
 #[test]

@@ -244,15 +244,15 @@ fn above_its_limit_the_log_loses_its_oldest_segments_at_any_age() {
     };
     let (before, segment) = (size(&site), site.options.segment_bytes);
     assert_eq!(site.clean(), 0, "no limit, no hour, no age");
-    assert_eq!(site.store.goes_soon(), None);
+    assert_eq!(site.store.deleted_before(), None);
 
     let limited = Options {
         store_max_bytes: before - 1,
         ..site.options.clone()
     };
     site.store.reconfigure(&limited).unwrap();
-    let soon = site.store.goes_soon().unwrap().unsigned_abs();
-    assert!(soon >= segment && soon.is_multiple_of(segment));
+    let until = site.store.deleted_before().unwrap().unsigned_abs();
+    assert!(until >= segment && until.is_multiple_of(segment));
     assert_eq!(site.clean().unsigned_abs(), segment, "one segment is enough");
     assert!(size(&site) < before);
     assert_eq!(get(&site.store, "T", 0, 0).status, GetStatus::OffsetTooSmall);

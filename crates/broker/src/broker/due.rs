@@ -1,8 +1,9 @@
 //! Requests that waited for messages and are to be answered now.
 //!
 //! One task answers pulls and one pops. Each usually runs on the thread that stored the message, after the poll that
-//! woke it: an answer costs no switch of threads. That poll may hang in a write or an fsync, and tokio lets no other
-//! thread have the task that a poll woke last. So while one hangs, [`answer_due`] answers from the same queues.
+//! woke it: an answer costs no switch of threads. That poll may hang in a write or an fsync, and the task that it woke
+//! last is then in tokio's LIFO slot, from which no other thread takes it. So while a poll hangs, [`answer_due`]
+//! answers from the same queues.
 
 use crate::context::{BrokerContext, serve_on_blocking_thread};
 use crate::long_polling::Held;

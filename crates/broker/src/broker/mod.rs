@@ -11,10 +11,10 @@ mod threads;
 
 pub use health::{Descriptors, Health, Unfinished};
 
+use crate::block_in_place::block_in_place;
 use crate::context::BrokerContext;
 use crate::error::BrokerError;
 use crate::long_polling::LongPolling;
-use crate::long_wait;
 use crate::options::Options;
 use crate::pop::hold::HeldPops;
 use crate::ports;
@@ -374,7 +374,7 @@ fn hook_up(
     context
         .store
         .on_slow_flush(Arc::new(move || waker.spawn(answer_due(left.clone()))));
-    context.store.on_long_wait(Arc::new(long_wait::wait_long));
+    context.store.set_block_in_place(Arc::new(block_in_place));
     context.secured_by(security);
     let auto_create = AutoCreateQueue::new(context, tasks);
     let table = |fast, is_admin: bool| {

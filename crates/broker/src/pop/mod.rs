@@ -14,8 +14,8 @@ pub(crate) mod order;
 pub(crate) mod pop_check_point;
 pub(crate) mod request_mode;
 
+use crate::block_in_place::block_in_place;
 use crate::error::{BrokerError, Refusal};
-use crate::long_wait;
 use crate::options::Options;
 use crate::tables::config_file::ConfigFile;
 use hold::HeldPops;
@@ -35,8 +35,8 @@ use std::time::{Duration, Instant};
 /// Most messages of a pop (Apache `PopMessageProcessor`): a pop check point has 32 bits.
 pub(crate) const MAX_MESSAGES: i32 = 32;
 const LOCKS: usize = 256;
-/// How long a request waits for a queue on its own thread, and at all. The pop that has the queue may wait for a disk
-/// that hangs.
+/// How long a request waits for a queue before it goes on in `block_in_place`, and before it is refused. The pop that
+/// has the queue may wait for a disk that hangs.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
@@ -65,7 +65,7 @@ struct QueueLock {
     // Guards the offsets of the groups on the queues.
     mutex: Mutex<()>,
     waiters: LockWaiters,
-    /// A request has waited for this lock for as long as requests may. Cleared when the lock is released.
+    /// A held request has waited for this lock for [`SHORT_WAIT`] in vain. Cleared when the lock is released.
     is_stuck: AtomicBool,
 }
 
@@ -145,8 +145,8 @@ impl Pops {
         Some(of_queue.taken(lock(&of_queue.mutex)))
     }
 
-    /// Like [`Pops::lock`], on a thread of the runtime: refused if another pop has the queue for too long.
-    pub(crate) fn lock_soon(
+    /// Like [`Pops::lock`], on a thread of the runtime. Refused if another pop has the queue for [`MAX_WAIT`].
+    pub(crate) fn lock_within_limit(
         &self,
         topic: &str,
         group: &str,
@@ -161,20 +161,20 @@ impl Pops {
             let since = Instant::now();
             held = waiters.wait(mutex, || since.elapsed() < SHORT_WAIT);
             if held.is_none() {
-                long_wait::wait_long(&mut || {
+                block_in_place(&mut || {
                     held = waiters.wait(mutex, || since.elapsed() < MAX_WAIT);
                 });
             }
         }
         let Some(held) = held else {
-            let text = format!("another request of {group} has had queue {queue_id} of {topic} for too long");
+            let text = format!("queue {queue_id} of {topic} is locked by another request of {group}");
             return Err(Refusal::new(response::SYSTEM_BUSY, text));
         };
         Ok(Some(of_queue.taken(held)))
     }
 
-    /// Like [`Pops::lock_soon`], for a request that was held, behind which those of other groups wait. `None`: another
-    /// pop has the queue for longer than a pop takes without waiting for the disk.
+    /// Like [`Pops::lock_within_limit`], for a request that was held, behind which those of other groups wait. `None`:
+    /// another pop has the queue for longer than a pop takes without waiting for the disk.
     pub(crate) fn lock_if_short(&self, topic: &str, group: &str, queue_id: i32) -> Option<LockedQueue<'_>> {
         self.lock_of(topic, group, queue_id)?.take_if_short()
     }

@@ -122,7 +122,7 @@ impl FlowControl {
 
     /// Takes the append lock, unless waiting for it takes too long: longer than `waitTimeMillsInSendQueue`, or until
     /// one write has taken longer than `osPageCacheBusyTimeOutMills` (Apache `BrokerFastFailure`). Behind a write that
-    /// is stuck, other work of this thread goes on elsewhere.
+    /// is stuck, it waits in `block_in_place`.
     pub(crate) fn wait_for<'a>(
         &self,
         append: &'a Mutex<AppendState>,
@@ -133,7 +133,7 @@ impl FlowControl {
         let since = Instant::now();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let waited_ms = || millis(since.elapsed());
-        // The write may end between the look that ends this wait and the answer.
+        // The write may end between the check that ends this wait and the answer.
         let longest_ms = Cell::new(0);
         let waits = || {
             let held_ms = self.held_ms();
@@ -142,7 +142,7 @@ impl FlowControl {
         };
         let mut taken = Ok(self.hold.wait_if_short(append, waits));
         if matches!(taken, Ok(None)) && waits() {
-            taken = self.hold.wait_long(append, waits);
+            taken = self.hold.wait_in_place(append, waits);
         }
         let waiting = self.waiting.fetch_sub(1, Ordering::Relaxed);
         let (waited_ms, held_ms) = (waited_ms(), self.held_ms());
@@ -159,7 +159,7 @@ impl FlowControl {
     }
 
     /// Takes a lock that others hold while they wait for the disk, unless that takes longer than
-    /// `waitTimeMillsInSendQueue`. Other work of this thread goes on elsewhere meanwhile.
+    /// `waitTimeMillsInSendQueue`. It waits in `block_in_place`.
     pub(crate) fn wait_for_other<'m, T>(&self, mutex: &'m Mutex<T>) -> Result<MutexGuard<'m, T>, StoreError> {
         if let Some(guard) = try_lock(mutex) {
             return Ok(guard);
@@ -169,7 +169,7 @@ impl FlowControl {
         let waits = || waited_ms() <= self.live.send_wait_ms();
         // A thread that releases the lock wakes nobody, so it is tried again and again.
         let waiters = LockWaiters::default();
-        match self.hold.wait_elsewhere(&waiters, mutex, waits) {
+        match self.hold.wait_in_place_for(&waiters, mutex, waits) {
             Ok(Some(guard)) => Ok(guard),
             Err(TooManyWait) => Err(self.too_many(waited_ms())),
             Ok(None) => {
@@ -181,10 +181,7 @@ impl FlowControl {
 
     /// Counts a put that is refused because too many threads wait for the disk, and returns its error.
     pub(crate) fn too_many(&self, waited_ms: u64) -> StoreError {
-        self.overloaded(
-            waited_ms,
-            "no more threads may wait for a disk that hangs".to_owned(),
-        )
+        self.overloaded(waited_ms, "too many threads wait for the disk".to_owned())
     }
 
     /// Counts a put that is refused for another reason than a limit that an option sets, and returns its error.

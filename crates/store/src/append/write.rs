@@ -30,7 +30,7 @@ impl Appender {
         let mut done = None;
         self.shared
             .listeners
-            .run_long(&mut || done = Some(self.append_here(append_buffer, from)));
+            .block_in_place(&mut || done = Some(self.append_here(append_buffer, from)));
         done.unwrap_or_else(|| Err(self.flow_control.too_many(0)))
     }
 
@@ -80,7 +80,7 @@ impl Appender {
                 .write_ahead(&self.shared.log, self.shared.options.flush_ahead_bytes);
         }
         if append.tail.is_past_half(&self.shared.log) {
-            self.prepare_soon();
+            self.request_segment();
         }
         Counts::add(&self.counts.bytes, bytes);
         Counts::add(&self.counts.writes, 1);
@@ -204,7 +204,7 @@ impl Appender {
     }
 
     /// Requests the next segment, once for each.
-    fn prepare_soon(&self) {
+    fn request_segment(&self) {
         let next = self.shared.log.next_segment(self.shared.log.appended());
         if self.requested_segment.swap(next, Ordering::Relaxed) != next {
             self.segment_wakeup.notify();

@@ -76,11 +76,11 @@ impl Indexing {
         self.index_with(index, lock(&self.spare))
     }
 
-    /// Like [`Indexing::round`], on the thread of a put, whose other work goes on elsewhere: another thread may be
-    /// moving keys, and the disk may hang. If too many puts wait already, the keys go on waiting.
+    /// Like [`Indexing::round`], on the thread of a put, in `block_in_place`: another thread may be moving keys, and
+    /// the disk may hang. If too many threads block already, the keys go on waiting.
     pub(crate) fn round_of_put(&self) -> Result<(), StoreError> {
         let mut done = Ok(());
-        self.shared.listeners.run_long(&mut || done = self.round());
+        self.shared.listeners.block_in_place(&mut || done = self.round());
         done
     }
 
@@ -111,14 +111,14 @@ impl Indexing {
         Ok(())
     }
 
-    /// Helps to move waiting keys, on the thread of a put, whose other work goes on elsewhere. Not while another thread
-    /// moves keys, which may be waiting for an fsync of a whole index file.
+    /// Helps to move waiting keys, on the thread of a put, in `block_in_place`. Not while another thread moves keys,
+    /// which may be waiting for an fsync of a whole index file.
     pub(crate) fn help(&self) -> Result<(), StoreError> {
         let (Some(index), Some(spare)) = (&self.index, try_lock(&self.spare)) else {
             return Ok(());
         };
         let (mut spare, mut done) = (Some(spare), Ok(()));
-        self.shared.listeners.run_long(&mut || {
+        self.shared.listeners.block_in_place(&mut || {
             if let Some(spare) = spare.take() {
                 done = self.index_with(index, spare);
             }

@@ -1,10 +1,8 @@
 //! How long a put holds the append lock, and how threads wait for it.
 //!
 //! A write to the log may hang for as long as the disk does. A thread that has other work, such as one of a runtime,
-//! must not wait for it then: from [`STUCK_MS`] on it waits through the callback of [`Store::on_long_wait`], which
-//! passes its other work on, or not at all. While an inline fsync is slow, it writes through that callback.
-//!
-//! [`Store::on_long_wait`]: crate::Store::on_long_wait
+//! must not wait for it then: from [`STUCK_MS`] on it waits in [`Listeners::block_in_place`], or not at all. While an
+//! inline fsync is slow, it writes in that, too.
 
 use crate::state::append_state::AppendState;
 use crate::state::listeners::Listeners;
@@ -94,18 +92,18 @@ impl AppendHold {
         self.waiters.wait(append, || self.held_ms() < STUCK_MS && waits())
     }
 
-    /// Waits for the lock while `waits` holds. Other work of this thread goes on elsewhere. `None`: it was not taken in
-    /// time. An error: too many threads wait like this.
-    pub(crate) fn wait_long<'a>(
+    /// Waits for the lock in `block_in_place` while `waits` holds. `None`: it was not taken in time. An error: too many
+    /// threads wait like this.
+    pub(crate) fn wait_in_place<'a>(
         &self,
         append: &'a Mutex<AppendState>,
         waits: impl Fn() -> bool,
     ) -> Result<Option<MutexGuard<'a, AppendState>>, TooManyWait> {
-        self.wait_elsewhere(&self.waiters, append, waits)
+        self.wait_in_place_for(&self.waiters, append, waits)
     }
 
-    /// Like [`AppendHold::wait_long`], for a lock with these waiters.
-    pub(crate) fn wait_elsewhere<'m, T>(
+    /// Like [`AppendHold::wait_in_place`], for a lock with these waiters.
+    pub(crate) fn wait_in_place_for<'m, T>(
         &self,
         waiters: &LockWaiters,
         mutex: &'m Mutex<T>,
@@ -113,15 +111,15 @@ impl AppendHold {
     ) -> Result<Option<MutexGuard<'m, T>>, TooManyWait> {
         let mut waited = Err(TooManyWait);
         self.listeners
-            .run_long(&mut || waited = Ok(waiters.wait(mutex, &waits)));
+            .block_in_place(&mut || waited = Ok(waiters.wait(mutex, &waits)));
         waited
     }
 
-    /// Takes the lock, however long that takes. Other work of this thread goes on elsewhere.
+    /// Takes the lock, however long that takes, in `block_in_place` behind a write that is stuck.
     pub(crate) fn take<'a>(&self, append: &'a Mutex<AppendState>) -> MutexGuard<'a, AppendState> {
         let mut guard = self.wait_if_short(append, || true);
         if guard.is_none() {
-            self.listeners.run_long(&mut || guard = Some(lock(append)));
+            self.listeners.block_in_place(&mut || guard = Some(lock(append)));
         }
         guard.unwrap_or_else(|| lock(append))
     }

@@ -1,6 +1,6 @@
 //! Callbacks of the store other than those of sends. Each is set once, by the program that opened the store.
 
-use crate::message::{OnArrival, OnLongWait, OnSlowFlush};
+use crate::message::{BlockInPlace, OnArrival, OnSlowFlush};
 use std::sync::{Arc, OnceLock};
 
 /// The listeners of the store.
@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct Listeners {
     arrival: OnceLock<Arc<OnArrival>>,
     slow_flush: OnceLock<Arc<OnSlowFlush>>,
-    long_wait: OnceLock<Arc<OnLongWait>>,
+    block_in_place: OnceLock<Arc<BlockInPlace>>,
 }
 
 impl Listeners {
@@ -26,10 +26,10 @@ impl Listeners {
         }
     }
 
-    /// Sets the callback for waits that may be long.
-    pub(crate) fn set_long_wait(&self, listener: Arc<OnLongWait>) {
-        if self.long_wait.set(listener).is_err() {
-            tracing::warn!("a second callback for long waits was ignored");
+    /// Sets what runs waits and writes that may block for long.
+    pub(crate) fn set_block_in_place(&self, callback: Arc<BlockInPlace>) {
+        if self.block_in_place.set(callback).is_err() {
+            tracing::warn!("a second callback for functions that block was ignored");
         }
     }
 
@@ -41,12 +41,14 @@ impl Listeners {
         self.slow_flush.get()
     }
 
-    /// Runs a wait that may be long. Other work of this thread goes on elsewhere; if too many threads wait like this,
-    /// the wait is not run.
-    pub(crate) fn run_long(&self, wait: &mut dyn FnMut()) {
-        match self.long_wait.get() {
-            Some(callback) => callback(wait),
-            None => wait(),
+    /// Runs a function that may block for long, through the callback of [`Store::set_block_in_place`]: another thread
+    /// takes over the other work of this one. If too many threads block like this, the function is not run.
+    ///
+    /// [`Store::set_block_in_place`]: crate::Store::set_block_in_place
+    pub(crate) fn block_in_place(&self, run: &mut dyn FnMut()) {
+        match self.block_in_place.get() {
+            Some(callback) => callback(run),
+            None => run(),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::fs::{Fs, LockGuard};
 use crate::live::Live;
 use crate::maintenance::{self, MaintenanceTask};
-use crate::message::{MessageBatch, NewMessage, OnArrival, OnLongWait, OnSlowFlush, Stored};
+use crate::message::{BlockInPlace, MessageBatch, NewMessage, OnArrival, OnSlowFlush, Stored};
 use crate::options::Options;
 use crate::recovery::open::open;
 use crate::sync::lock;
@@ -74,12 +74,12 @@ impl Store {
         self.engine.shared.listeners.set_slow_flush(callback);
     }
 
-    /// Sets a callback through which a put waits that finds a write of another put stuck for 100 ms, or the deletion of
-    /// its topic under way, and through which it writes while an fsync of [`AppendBatch::commit`] has taken 5 ms. So
-    /// other work of its thread can be moved first. Once; later calls do nothing. Without it the thread itself waits,
-    /// until the put is refused.
-    pub fn on_long_wait(&self, callback: Arc<OnLongWait>) {
-        self.engine.shared.listeners.set_long_wait(callback);
+    /// Sets what runs waits and writes that may block for long, such as tokio's `block_in_place`, which first moves the
+    /// thread's other work. A put waits in it behind a write of another put that is stuck for 100 ms, or behind the
+    /// deletion of its topic, and writes in it while an fsync of [`AppendBatch::commit`] has taken 5 ms. Once; later
+    /// calls do nothing. Without it the thread itself waits, until the put is refused.
+    pub fn set_block_in_place(&self, callback: Arc<BlockInPlace>) {
+        self.engine.shared.listeners.set_block_in_place(callback);
     }
 
     /// Stores one message: it is in the page cache when this returns.
@@ -122,8 +122,8 @@ impl Store {
 
     /// Position before which segments are deleted once another tenth of `storeMaxBytes` is stored; `None` without that
     /// limit.
-    pub fn goes_soon(&self) -> Option<i64> {
-        self.engine.retention.goes_soon()
+    pub fn deleted_before(&self) -> Option<i64> {
+        self.engine.retention.deleted_before()
     }
 
     /// The settings at the start; [`Store::live`] has those that may have changed since.

@@ -108,7 +108,7 @@ pub(super) fn known_group(context: &BrokerContext, group: &str) -> Result<(), Re
 fn in_order(context: &BrokerContext, topic: &Topic, taken: &Taken<'_>, offset: i64) -> Result<(), Refusal> {
     let (name, group, queue_id) = (taken.topic, taken.group, taken.queue_id);
     let queue = (name, group, queue_id);
-    let lock = context.pops.lock_soon(name, group, queue_id)?;
+    let lock = context.pops.lock_within_limit(name, group, queue_id)?;
     let committed = context.offsets.get(group, name, queue_id);
     if committed.is_some_and(|committed| offset < committed) {
         return Ok(());

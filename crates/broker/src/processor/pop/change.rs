@@ -86,7 +86,7 @@ fn in_order(
     handle: &ReceiptHandle<'_>,
 ) -> Result<Command, Refusal> {
     let (topic, group, queue_id) = (header.topic, header.consumer_group, header.queue_id);
-    let _lock = context.pops.lock_soon(topic, group, queue_id)?;
+    let _lock = context.pops.lock_within_limit(topic, group, queue_id)?;
     let committed = context.offsets.get(group, topic, queue_id);
     let visible_at = clock::now_ms().saturating_add(header.invisible_time);
     let is_done = committed.is_some_and(|committed| header.offset < committed);

@@ -233,7 +233,7 @@ impl Pop {
             };
             Some(lock)
         } else {
-            context.pops.lock_soon(name, group, queue_id)?
+            context.pops.lock_within_limit(name, group, queue_id)?
         };
         let mut offset = pop_offset(context, name, group, queue_id, header.init_mode);
         if let Some(reset) = context.offsets.take_reset(group, name, queue_id) {
