@@ -8,10 +8,10 @@ use pyrmq_remoting::message::record::{Hop, Record, hop, no_record};
 
 /// Position, size, topic, queue id, queue offset, store timestamp, tags code and sys flag of one record, and whether it
 /// looks torn.
-type Row = (i64, usize, Py<PyString>, i32, i64, i64, i64, i32, bool);
+type RecordRow = (i64, usize, Py<PyString>, i32, i64, i64, i64, i32, bool);
 
 /// Rows, the position where they end, and why they end there.
-type Scanned = (Vec<Row>, i64, &'static str, Option<String>);
+type Scanned = (Vec<RecordRow>, i64, &'static str, Option<String>);
 
 /// Reads the records at the start of `data`, which begins at `position` of the log, in a file that begins at `base`.
 ///

@@ -6,6 +6,8 @@
 //!                                 the client's time is up         -+     answered, or no message matches -> insert
 //!                                 connection closed -> dropped
 //! ```
+//! `broker/ready_requests.rs` takes them from the `ready` queue.
+//!
 //! Invariants: a request is held in one place and answered after its deadline; never more than the limit wait at once;
 //! an arrival costs one atomic load while no pull waits. The dispatch thread only moves requests to the `ready` queue;
 //! it reads no messages.

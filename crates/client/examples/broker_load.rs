@@ -26,7 +26,7 @@
 use bytes::Bytes;
 use pyrmq_client::ProducerOptions;
 use pyrmq_client::producer::outgoing::{Properties, Target};
-use pyrmq_client::producer::waiter::Waiter;
+use pyrmq_client::producer::send_waiter::SendWaiter;
 use pyrmq_client::producer::{Producer, SendCallback, SendOutcome, SendResult, SendStatus};
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::{Command, SerializeType, frame};
@@ -242,7 +242,7 @@ impl Bench {
 }
 
 /// Sends one message and waits for its answer. Returns whether it was stored as requested.
-fn one(producer: &Producer, body: &Bytes, wait: &Arc<Waiter<bool>>) -> bool {
+fn one(producer: &Producer, body: &Bytes, wait: &Arc<SendWaiter<bool>>) -> bool {
     let waiter = wait.clone();
     let done = move |outcome: Result<SendResult, _>| {
         waiter.set(outcome.is_ok_and(|result| result.status == SendStatus::Ok));

@@ -1,7 +1,7 @@
 //! What became of a message: `pyrmq.SendResult`, and how outcomes reach the thread, callback or future that waits.
 //!
 //! ```text
-//! one send      Waiter: a slot, the waiting thread is woken by the connection's task itself
+//! one send      PyWaiter: a slot, the waiting thread is woken by the connection's task itself
 //! many calls    CompletionList: (token, outcome) pairs; a thread takes all of them, or asyncio does when the
 //!               pipe's end becomes readable. One byte is in the pipe while the list is not empty.
 //! ```
@@ -33,7 +33,7 @@ pub(crate) type Outcome = Result<SendResult, ClientError>;
 pub(crate) type Share = Result<(Arc<SendResult>, Option<u32>), ClientError>;
 
 /// The slot where a blocking send waits for its outcome.
-pub(crate) type Waiter = pyrmq_client::producer::waiter::Waiter<Share>;
+pub(crate) type PyWaiter = pyrmq_client::producer::send_waiter::SendWaiter<Share>;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     callback_queue::register(module)?;

@@ -3,7 +3,7 @@
 //! The connection's task hands out the completions of a finished frame and touches no Python object. Threads are woken
 //! at once; callbacks and futures wait in a completion queue until a Python thread takes them.
 
-use crate::completion::Waiter;
+use crate::completion::PyWaiter;
 use crate::completion::collector::BatchCollector;
 use crate::completion::future::{End, SendFuture};
 use crate::completion::pipe_signal::PipeSignal;
@@ -29,7 +29,7 @@ pub(crate) enum Completer {
     /// An event loop's future.
     SendFuture(Py<SendFuture>),
     /// A blocked thread.
-    Thread(Arc<Waiter>),
+    Thread(Arc<PyWaiter>),
     /// A call of many messages, and the message's number in it.
     Member(Arc<BatchCollector>, u32),
 }
@@ -226,7 +226,7 @@ pub(crate) fn share(
     }
     if !to_wake.is_empty() {
         drop(permit.split(to_wake.len(), 0));
-        Waiter::set_all(to_wake);
+        PyWaiter::set_all(to_wake);
     }
     let for_a_loop = futures.pipe_signal.is_some() && !to_complete.is_empty();
     for (completion_queue, completions) in [(calls, to_call), (futures, to_complete)] {

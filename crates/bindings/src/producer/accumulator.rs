@@ -18,7 +18,7 @@
 use crate::completion::callbacks::{Callbacks, Thread, wait_for};
 use crate::completion::future::SendFuture;
 use crate::completion::queue::{Completer, CompletionQueue, share};
-use crate::completion::{self, CallbackQueue, PipeSignal, PySendResult, ReplyTo, Value, Waiter};
+use crate::completion::{self, CallbackQueue, PipeSignal, PySendResult, PyWaiter, ReplyTo, Value};
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::args::{Kind, MessageProperties, QueueAndTime, SendArgs};
@@ -208,7 +208,7 @@ impl PyAccumulator {
     ) -> PyResult<PySendResult> {
         let args = SendArgs::read(Kind::Send, options)?;
         let (queue, timeout_ms) = queue_and_time;
-        let waiter: Arc<Waiter> = Arc::default();
+        let waiter: Arc<PyWaiter> = Arc::default();
         let mode = SendMode {
             completion: Some(Completer::Thread(waiter.clone())),
             eager: true,

@@ -3,7 +3,7 @@
 
 use crate::command::body_of;
 use crate::completion::callbacks::Callbacks;
-use crate::completion::{self, Outcome, PySendResult, QueueRef, ReplyTo, Value, Waiter};
+use crate::completion::{self, Outcome, PySendResult, PyWaiter, QueueRef, ReplyTo, Value};
 use crate::enter;
 use crate::errors::{Error, about};
 use crate::producer::args::{Kind, SendArgs};
@@ -115,7 +115,7 @@ impl PyProducer {
                 about(py, error, &topic, Some(&outgoing.message_id))
             })?;
         let timeout = deadline.saturating_duration_since(Instant::now());
-        let waiter: Arc<Waiter> = Arc::default();
+        let waiter: Arc<PyWaiter> = Arc::default();
         let slot = waiter.clone();
         let done = Box::new(move |outcome: Outcome| slot.set(outcome.map(|frame| (Arc::new(frame), None))));
         self.producer.send(outgoing, permit, timeout, done);

@@ -4,8 +4,8 @@
 //! progress are answered), waiting pulls, delayed messages, files, store. After a stop everything acknowledged is on
 //! disk.
 
-mod due;
 mod health;
+mod ready_requests;
 mod tasks;
 mod threads;
 
@@ -21,7 +21,6 @@ use crate::ports;
 use crate::processor::{self, AutoCreateQueue};
 use crate::registration::{self, LostConnection};
 use crate::retention;
-use due::{Due, answer_due};
 use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::names::{PERM_READ, PERM_WRITE, REVIVE_TOPIC, TIMER_TOPIC};
 use pyrmq_remoting::net::{
@@ -30,6 +29,7 @@ use pyrmq_remoting::net::{
 };
 use pyrmq_remoting::sync::lock;
 use pyrmq_store::{Fs, RealFs};
+use ready_requests::{ReadyRequests, answer_ready};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -106,7 +106,7 @@ impl Broker {
         options.validate()?;
         let name_servers = options.name_servers()?;
         let limit = usize::try_from(options.pull_thread_pool_queue_capacity).unwrap_or(usize::MAX);
-        let (long_polling, ready) = LongPolling::new(limit);
+        let (long_polling, ready_pulls) = LongPolling::new(limit);
         let max = |limit: i32| usize::try_from(limit).unwrap_or(usize::MAX);
         let (held, ready_pops) =
             HeldPops::new(max(options.max_pop_polling_size), max(options.pop_polling_size));
@@ -122,8 +122,8 @@ impl Broker {
             .and_then(|()| context.persist_moved_back())
             .inspect_err(|_| close_store(&context))?;
         let tasks = Tracker::new(handle.clone());
-        let due = Due::new(&context, ready, ready_pops);
-        let listener = hook_up(&due, &tasks, rows, security).inspect_err(|_| close_store(&context))?;
+        let ready = ReadyRequests::new(&context, ready_pulls, ready_pops);
+        let listener = hook_up(&ready, &tasks, rows, security).inspect_err(|_| close_store(&context))?;
         let (main, fast, admin, client) = listener;
         context.set_name_servers(&client, &name_servers);
         let (listening, fast_address) = (main.local_addr(), fast.as_ref().map(Server::local_addr));
@@ -144,8 +144,8 @@ impl Broker {
             stopped: AtomicBool::new(false),
             context,
         });
-        broker.run(std::iter::once(main).chain(fast).chain(admin), &due);
-        broker.run_pops(due);
+        broker.run(std::iter::once(main).chain(fast).chain(admin), &ready);
+        broker.run_pops(ready);
         tracing::info!(
             broker = broker.context.options.broker_name,
             address = broker.address(),
@@ -298,7 +298,7 @@ impl Broker {
         self.serving.stop_now();
     }
 
-    fn run(&self, ports: impl Iterator<Item = Server>, due: &Arc<Due>) {
+    fn run(&self, ports: impl Iterator<Item = Server>, ready: &Arc<ReadyRequests>) {
         for server in ports {
             let shutdown = self.serving.clone();
             self.servers.spawn(async move {
@@ -308,10 +308,10 @@ impl Broker {
             });
         }
         self.tasks
-            .spawn(due.clone().answer_pulls(self.background.clone()));
+            .spawn(ready.clone().answer_pulls(self.background.clone()));
         let tasks = self.tasks.clone();
         self.tasks
-            .spawn(sweep_waiting(due.clone(), tasks, self.background.clone()));
+            .spawn(sweep_waiting(ready.clone(), tasks, self.background.clone()));
         self.tasks
             .spawn(scan_clients(self.context.clone(), self.background.clone()));
         self.tasks
@@ -350,12 +350,12 @@ impl Drop for Broker {
 
 /// Connects store, tables, ports and client.
 fn hook_up(
-    due: &Arc<Due>,
+    ready: &Arc<ReadyRequests>,
     tasks: &Tracker,
     (python, python_codes): (Option<&Arc<Requests>>, &[i32]),
     security: &Security,
 ) -> Result<(Server, Option<Server>, Option<Server>, Client), BrokerError> {
-    let (context, pull) = (&due.context, &due.pull);
+    let (context, pull) = (&ready.context, &ready.pull);
     let waiting = Arc::downgrade(context);
     context.store.on_arrival(Arc::new(move |arrival| {
         if let Some(context) = waiting.upgrade() {
@@ -370,10 +370,10 @@ fn hook_up(
     }));
     // A runtime worker that waits for the disk polls no socket, and a sleeping worker does not notice. A new task wakes
     // one, which polls before it sleeps again. The task answers what the worker that waits has left.
-    let (waker, left) = (tasks.clone(), Arc::downgrade(due));
+    let (waker, left) = (tasks.clone(), Arc::downgrade(ready));
     context
         .store
-        .on_slow_flush(Arc::new(move || waker.spawn(answer_due(left.clone()))));
+        .on_slow_flush(Arc::new(move || waker.spawn(answer_ready(left.clone()))));
     context.store.set_block_in_place(Arc::new(block_in_place));
     context.secured_by(security);
     let auto_create = AutoCreateQueue::new(context, tasks);

@@ -1,6 +1,6 @@
 //! The background tasks of a broker. Each runs until the broker shuts down.
 
-use super::due::{Due, answer_due};
+use super::ready_requests::{ReadyRequests, answer_ready};
 use crate::context::{BlockingError, BrokerContext, on_blocking_thread};
 use crate::error::BrokerError;
 use crate::long_polling::EndOf;
@@ -36,9 +36,9 @@ pub(super) async fn wake_pops(context: Arc<BrokerContext>, shutdown: Shutdown) {
 }
 
 /// Wakes requests whose deadline has passed or whose messages were not announced, drops those of lost connections, and
-/// samples counters. A task of its own answers requests that are due, since that may wait for the disk.
-pub(super) async fn sweep_waiting(due: Arc<Due>, tasks: Tracker, shutdown: Shutdown) {
-    let context = &due.context;
+/// samples counters. A task of its own answers requests that are ready, since that may wait for the disk.
+pub(super) async fn sweep_waiting(ready: Arc<ReadyRequests>, tasks: Tracker, shutdown: Shutdown) {
+    let context = &ready.context;
     let mut sweeps = 0_u32;
     let mut had_failed = false;
     let mut schedule = Schedule::default();
@@ -53,7 +53,7 @@ pub(super) async fn sweep_waiting(due: Arc<Due>, tasks: Tracker, shutdown: Shutd
         let check: Option<&EndOf<'_>> = sweeps.is_multiple_of(CHECK_SWEEPS).then_some(&end_of);
         context.long_polling.sweep(clock::now_ms(), check);
         context.pops.held.drop_closed();
-        tasks.spawn(answer_due(Arc::downgrade(&due)));
+        tasks.spawn(answer_ready(Arc::downgrade(&ready)));
         let now_ms = clock::now_ms();
         context.stats.sample(now_ms);
         context.sample_traffic(now_ms, &schedule.due(now_ms));

@@ -1,7 +1,7 @@
 //! The threads of a broker, and the task that answers pops that waited.
 
 use super::Broker;
-use super::due::Due;
+use super::ready_requests::ReadyRequests;
 use super::tasks::wake_pops;
 use crate::context::BrokerContext;
 use crate::processor;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 impl Broker {
-    pub(super) fn run_pops(&self, due: Arc<Due>) {
-        self.tasks.spawn(due.answer_pops(self.background.clone()));
+    pub(super) fn run_pops(&self, ready: Arc<ReadyRequests>) {
+        self.tasks.spawn(ready.answer_pops(self.background.clone()));
         self.tasks
             .spawn(wake_pops(self.context.clone(), self.background.clone()));
         let context = self.context.clone();

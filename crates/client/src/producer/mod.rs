@@ -14,11 +14,11 @@ pub(crate) mod prober;
 mod queue_choice;
 mod result;
 mod send_request;
+pub mod send_waiter;
 mod shared;
 pub mod trace;
 pub mod transaction;
 mod verdict;
-pub mod waiter;
 
 use crate::error::{ClientError, SendFailure};
 use crate::producer::back_pressure::{BackPressure, BorrowedPermit, Candidates, Permit};

@@ -46,12 +46,12 @@ impl AuditLog {
         }
     }
 
-    /// Returns what to write when a request is answered; `None` if it is no administrative change.
-    pub(super) fn change(&self, request: &Command, from: SocketAddr) -> Option<Box<Change>> {
+    /// Returns the line to write when a request is answered; `None` if it is no administrative change.
+    pub(super) fn entry(&self, request: &Command, from: SocketAddr) -> Option<Box<AuditEntry>> {
         if !self.changes.contains(request.code) {
             return None;
         }
-        Some(Box::new(Change {
+        Some(Box::new(AuditEntry {
             user: self.user(request),
             from,
             code: request.code,
@@ -83,16 +83,16 @@ impl AuditLog {
     }
 }
 
-/// An administrative change on its way.
+/// The line of an administrative change that is not answered yet.
 #[derive(Debug)]
-pub(crate) struct Change {
+pub(crate) struct AuditEntry {
     user: String,
     from: SocketAddr,
     code: i32,
     resources: String,
 }
 
-impl Change {
+impl AuditEntry {
     /// Writes the change with the answer's code and remark; without a code nobody answers it.
     pub(super) fn answered(&self, answer: Option<i32>, remark: Option<&str>) {
         tracing::info!(

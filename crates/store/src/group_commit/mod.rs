@@ -35,7 +35,7 @@ pub(crate) trait Log {
 }
 
 /// The callbacks that wait for an fsync.
-pub(crate) struct Waiters<E> {
+pub(crate) struct FlushWaiters<E> {
     list: Mutex<Vec<DurableWaiter<E>>>,
 }
 
@@ -45,7 +45,7 @@ struct DurableWaiter<E> {
     callback: BoxedCallback<E>,
 }
 
-impl<E> Default for Waiters<E> {
+impl<E> Default for FlushWaiters<E> {
     fn default() -> Self {
         Self {
             list: Mutex::new(Vec::new()),
@@ -53,13 +53,13 @@ impl<E> Default for Waiters<E> {
     }
 }
 
-impl<E> fmt::Debug for Waiters<E> {
+impl<E> fmt::Debug for FlushWaiters<E> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Waiters({})", lock(&self.list).len())
+        write!(formatter, "FlushWaiters({})", lock(&self.list).len())
     }
 }
 
-impl<E: Clone> Waiters<E> {
+impl<E: Clone> FlushWaiters<E> {
     /// Number of waiters, and the time that the first of them has waited.
     pub(crate) fn queue(&self) -> (usize, Duration) {
         let list = lock(&self.list);
@@ -93,7 +93,7 @@ impl<E: Clone> Waiters<E> {
 /// Waiters, the flush leader, and the wake-up of the flush thread.
 #[derive(Debug)]
 pub(crate) struct GroupCommit<E> {
-    pub(crate) waiters: Waiters<E>,
+    pub(crate) waiters: FlushWaiters<E>,
     pub(crate) leader: FlushLeader,
     pub(crate) wakeup: Wakeup,
 }
@@ -101,7 +101,7 @@ pub(crate) struct GroupCommit<E> {
 impl<E> Default for GroupCommit<E> {
     fn default() -> Self {
         Self {
-            waiters: Waiters::default(),
+            waiters: FlushWaiters::default(),
             leader: FlushLeader::default(),
             wakeup: Wakeup::default(),
         }

@@ -18,7 +18,7 @@ pub(super) type Large = Vec<(Arc<ConsumeQueue>, usize)>;
 
 /// The units that wait to be written, if there are many of a queue.
 #[derive(Debug, Default)]
-pub(crate) struct Backlog {
+pub(crate) struct QueueBacklog {
     large: Mutex<Large>,
     /// Number of blocks, with those that are being written.
     blocks: AtomicUsize,
@@ -26,7 +26,7 @@ pub(crate) struct Backlog {
     pub(crate) wakeup: Wakeup,
 }
 
-impl Backlog {
+impl QueueBacklog {
     /// Counts units that were added to a queue, of which `waiting` bytes are unwritten now, and wakes the writing
     /// thread if they are many. The queue must be in the list of unwritten ones already.
     pub(crate) fn add(&self, queue: &Arc<ConsumeQueue>, waiting: usize, added: usize) {
@@ -38,7 +38,7 @@ impl Backlog {
         }
     }
 
-    /// Takes the queues out. The caller must write them and call [`Backlog::done`], or put them back.
+    /// Takes the queues out. The caller must write them and call [`QueueBacklog::done`], or put them back.
     pub(super) fn take(&self) -> Large {
         std::mem::take(&mut *lock(&self.large))
     }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn each_further_block_of_a_queue_is_counted_once_and_wakes_the_writing_thread() {
-        let (backlog, handles) = (Backlog::default(), Arc::new(Handles::new(1)));
+        let (backlog, handles) = (QueueBacklog::default(), Arc::new(Handles::new(1)));
         let queue = Arc::new(ConsumeQueue::new(
             &Arc::from("T"),
             0,

@@ -7,7 +7,7 @@ use crate::error::StoreError;
 use crate::format::CONSUME_QUEUE;
 use crate::fs::{Context, Fs};
 use crate::log::commit_log::CommitLog;
-use crate::queue::backlog::Backlog;
+use crate::queue::backlog::QueueBacklog;
 use crate::queue::consume_queue::ConsumeQueue;
 use crate::queue::deleted_topics::Positions;
 use crate::queue::files::handles::Handles;
@@ -118,7 +118,7 @@ impl Queues {
             table: RwLock::default(),
             unwritten: WaitList::default(),
             unsynced: WaitList::default(),
-            backlog: Backlog::default(),
+            backlog: QueueBacklog::default(),
             rounds: Mutex::default(),
             release_cursor: Mutex::default(),
         };

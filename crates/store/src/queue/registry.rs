@@ -3,7 +3,7 @@
 use crate::error::StoreError;
 use crate::format::{CONSUME_QUEUE, queue_directory};
 use crate::fs::{Context, FileSystem, Fs};
-use crate::queue::backlog::Backlog;
+use crate::queue::backlog::QueueBacklog;
 use crate::queue::consume_queue::ConsumeQueue;
 use crate::queue::files::handles::Handles;
 use crate::queue::manifest::QueueRange;
@@ -48,7 +48,7 @@ pub(crate) struct Queues {
     /// The queues that were written since the last fsync.
     pub(super) unsynced: WaitList<ConsumeQueue>,
     /// The queues of which much waits to be written.
-    pub(crate) backlog: Backlog,
+    pub(crate) backlog: QueueBacklog,
     /// Held while these lists are processed: a thread that finds them empty may rely on their previous content being
     /// done.
     pub(super) rounds: Mutex<()>,

@@ -1,7 +1,7 @@
 //! What is on its way, and which senders there is capacity for. All of it is guarded by one lock.
 
 use super::candidates::Candidates;
-use super::waiting::{CapacityWaiter, Condition, Listener, Waiters};
+use super::waiting::{CapacityWaiter, CapacityWaiters, Condition, Listener};
 use super::window::{BrokerId, BrokerWindows, Usage};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(super) struct BackPressureState {
     // Brokers whose window is narrow.
     pub(super) narrow: usize,
     pub(super) brokers: BrokerWindows,
-    pub(super) waiters: Waiters,
+    pub(super) waiters: CapacityWaiters,
 }
 
 impl std::fmt::Debug for BackPressureState {
@@ -32,7 +32,7 @@ impl BackPressureState {
             window: limit.messages,
             narrow: 0,
             brokers: BrokerWindows::new(limit),
-            waiters: Waiters::default(),
+            waiters: CapacityWaiters::default(),
         }
     }
 
@@ -113,7 +113,7 @@ impl BackPressureState {
         let has_spare = self.has_spare();
         let room_opened = is_empty || (has_spare && !had_spare);
         let mut granted = 0;
-        let mut serve = |state: &mut Self, list: fn(&mut Waiters) -> &mut Vec<CapacityWaiter>| {
+        let mut serve = |state: &mut Self, list: fn(&mut CapacityWaiters) -> &mut Vec<CapacityWaiter>| {
             let mut waiting = std::mem::take(list(&mut state.waiters));
             let holds = |waiter: &mut CapacityWaiter| state.holds(&waiter.condition, is_empty, &mut granted);
             satisfied.extend(waiting.extract_if(.., holds).map(|waiter| waiter.listener));

@@ -55,7 +55,7 @@ pub(super) struct CapacityWaiter {
 
 /// Senders and others that wait, in the order in which they came.
 #[derive(Default)]
-pub(super) struct Waiters {
+pub(super) struct CapacityWaiters {
     /// Waiters whose messages may go anywhere.
     pub(super) anywhere: Vec<CapacityWaiter>,
     /// Waiters whose messages may go to some brokers only. A list of its own: these may be many while a broker is
@@ -64,7 +64,7 @@ pub(super) struct Waiters {
     last_number: u64,
 }
 
-impl Waiters {
+impl CapacityWaiters {
     pub(super) fn push(&mut self, condition: Condition, listener: Listener) -> u64 {
         self.last_number += 1;
         let number = self.last_number;

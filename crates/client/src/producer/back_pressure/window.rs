@@ -11,7 +11,7 @@
 //! busy topic uses everything, and a broker that is silent when its share is used up gets no more.
 
 use super::candidates::Candidates;
-use super::waiting::Waiters;
+use super::waiting::CapacityWaiters;
 use pyrmq_remoting::hash::NameMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -202,7 +202,7 @@ impl BrokerWindows {
     }
 
     /// What this broker may have now: its share, and its allowance while nobody else needs the rest.
-    pub(super) fn limit_of(&self, name: &str, window: &BrokerWindow, waiters: &Waiters) -> Usage {
+    pub(super) fn limit_of(&self, name: &str, window: &BrokerWindow, waiters: &CapacityWaiters) -> Usage {
         let (share, capacity) = (self.share, self.capacity);
         let is_alone = window.used.messages >= self.used;
         if window.allowance == 0 || !is_alone || waiters.wait_for_another(name) {
@@ -221,7 +221,7 @@ impl BrokerWindows {
     fn any(
         &self,
         brokers: &[Arc<str>],
-        waiters: &Waiters,
+        waiters: &CapacityWaiters,
         is_such: impl Fn(&BrokerWindow, Usage) -> bool,
     ) -> bool {
         let is_such = |name: &Arc<str>| {
@@ -233,17 +233,17 @@ impl BrokerWindows {
     }
 
     /// Whether one of these brokers takes this much more.
-    pub(super) fn any_fits(&self, brokers: &[Arc<str>], wanted: Usage, waiters: &Waiters) -> bool {
+    pub(super) fn any_fits(&self, brokers: &[Arc<str>], wanted: Usage, waiters: &CapacityWaiters) -> bool {
         self.any(brokers, waiters, |window, limit| window.fits(wanted, limit))
     }
 
     /// Whether a quarter of one of these brokers' windows is free.
-    pub(super) fn any_has_spare(&self, brokers: &[Arc<str>], waiters: &Waiters) -> bool {
+    pub(super) fn any_has_spare(&self, brokers: &[Arc<str>], waiters: &CapacityWaiters) -> bool {
         self.any(brokers, waiters, BrokerWindow::has_spare)
     }
 
     /// How many more messages these brokers take together.
-    pub(super) fn free(&self, brokers: &[Arc<str>], waiters: &Waiters) -> usize {
+    pub(super) fn free(&self, brokers: &[Arc<str>], waiters: &CapacityWaiters) -> usize {
         let free = |name: &Arc<str>| match self.by_name(name) {
             Some(window) => {
                 let limit = self.limit_of(name, window, waiters);

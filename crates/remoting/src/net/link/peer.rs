@@ -4,7 +4,7 @@ use crate::codes::response;
 use crate::command::{Command, FLAG_RESPONSE, SerializeType};
 use crate::frame;
 use crate::header::{Head, HeadWriter};
-use crate::net::audit::Change;
+use crate::net::audit::AuditEntry;
 use crate::net::limits::large_frames::LargeFramePermit;
 use crate::net::link::pending::Callback;
 use crate::net::link::send_queue::HEAD_ROOM;
@@ -210,8 +210,8 @@ pub struct Reply {
     arrived: Option<Instant>,
     // Released when the request is answered.
     permit: Option<LargeFramePermit>,
-    // Written down with the answer.
-    change: Option<Box<Change>>,
+    // Written to the audit log with the answer.
+    audit_entry: Option<Box<AuditEntry>>,
 }
 
 impl Reply {
@@ -226,7 +226,7 @@ impl Reply {
             open: true,
             arrived: None,
             permit: None,
-            change: None,
+            audit_entry: None,
         }
     }
 
@@ -258,21 +258,21 @@ impl Reply {
         self.arrived
     }
 
-    /// Writes down an administrative change when it is answered.
-    pub(crate) fn noting(mut self, change: Option<Box<Change>>) -> Self {
-        self.change = change;
+    /// Writes an administrative change to the audit log when it is answered.
+    pub(crate) fn noting(mut self, entry: Option<Box<AuditEntry>>) -> Self {
+        self.audit_entry = entry;
         self
     }
 
-    /// Writes down no change: the request is refused.
+    /// Writes no change to the audit log: the request is refused.
     pub(crate) fn without_change(mut self) -> Self {
-        self.change = None;
+        self.audit_entry = None;
         self
     }
 
     fn write_down(&mut self, answer: Option<i32>, remark: Option<&str>) {
-        if let Some(change) = self.change.take() {
-            change.answered(answer, remark);
+        if let Some(entry) = self.audit_entry.take() {
+            entry.answered(answer, remark);
         }
     }
 

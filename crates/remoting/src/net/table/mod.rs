@@ -207,7 +207,7 @@ impl ProcessorTable {
             return Err(Box::new((reply, refused)));
         }
         Ok(match &self.audit {
-            Some(audit) => reply.noting(audit.change(request, peer.remote())),
+            Some(audit) => reply.noting(audit.entry(request, peer.remote())),
             None => reply,
         })
     }

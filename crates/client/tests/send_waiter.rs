@@ -1,7 +1,7 @@
 //! Threads that wait for outcomes that arrive together.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pyrmq_client::producer::waiter::Waiter;
+use pyrmq_client::producer::send_waiter::SendWaiter;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -14,7 +14,7 @@ const WAIT: Duration = Duration::from_mins(1);
 #[test]
 fn each_gets_its_own_outcome_although_some_stopped_waiting() {
     for round in 0..200 {
-        let waiters: Vec<Arc<Waiter<usize>>> = (0..32).map(|_| Arc::default()).collect();
+        let waiters: Vec<Arc<SendWaiter<usize>>> = (0..32).map(|_| Arc::default()).collect();
         let (sender, receiver) = channel();
         let mut threads = Vec::new();
         let mut waiting = Vec::new();
@@ -29,7 +29,7 @@ fn each_gets_its_own_outcome_although_some_stopped_waiting() {
                 sender.send((number, waiter.wait(LONG))).unwrap();
             }));
         }
-        Waiter::set_all(waiting);
+        SendWaiter::set_all(waiting);
         for _ in &threads {
             let (number, outcome) = receiver.recv_timeout(WAIT).unwrap();
             assert_eq!(outcome, Some(number));
@@ -43,12 +43,12 @@ fn each_gets_its_own_outcome_although_some_stopped_waiting() {
 #[test]
 fn many_departed_waiters_end_without_recursion() {
     let waiting = (0..1_000_000).map(|number| (Arc::default(), number)).collect();
-    Waiter::set_all(waiting);
+    SendWaiter::set_all(waiting);
 }
 
 #[test]
 fn without_an_outcome_the_slice_ends_and_the_next_call_goes_on_waiting() {
-    let waiter = Arc::new(Waiter::default());
+    let waiter = Arc::new(SendWaiter::default());
     assert_eq!(waiter.wait(Duration::from_millis(1)), None);
     let other = waiter.clone();
     let thread = thread::spawn(move || other.wait(LONG));

@@ -1,8 +1,8 @@
-//! Requests that waited for messages and are to be answered now.
+//! Held pulls and pops that are ready to be answered: messages have arrived, or their time is over.
 //!
 //! One task answers pulls and one pops. Each usually runs on the thread that stored the message, after the poll that
 //! woke it: an answer costs no switch of threads. That poll may hang in a write or an fsync, and the task that it woke
-//! last is then in tokio's LIFO slot, from which no other thread takes it. So while a poll hangs, [`answer_due`]
+//! last is then in tokio's LIFO slot, from which no other thread takes it. So while a poll hangs, [`answer_ready`]
 //! answers from the same queues.
 
 use crate::context::{BrokerContext, serve_on_blocking_thread};
@@ -19,14 +19,14 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::yield_now;
 
-/// Maximum number of threads of [`answer_due`]: a pop may wait for its check point for a second.
+/// Maximum number of threads of [`answer_ready`]: a pop may wait for its check point for a second.
 const THREADS: usize = 16;
 
-/// The requests of one kind.
-// Guards the end of the queue. Held to take one request.
-struct Ready<T>(Mutex<UnboundedReceiver<T>>);
+/// The ready requests of one kind.
+// Guards the receiving end of the queue. Held while one request is taken.
+struct ReadyQueue<T>(Mutex<UnboundedReceiver<T>>);
 
-impl<T> Ready<T> {
+impl<T> ReadyQueue<T> {
     fn len(&self) -> usize {
         lock(&self.0).len()
     }
@@ -53,17 +53,17 @@ impl<T> Ready<T> {
     }
 }
 
-/// The requests that are to be answered now, and what answers them.
-pub(super) struct Due {
+/// The requests that are ready to be answered, and what answers them.
+pub(super) struct ReadyRequests {
     pub(super) context: Arc<BrokerContext>,
     pub(super) pull: Arc<Pull>,
     pop: Pop,
-    pulls: Ready<Held>,
-    pops: Ready<HeldPop>,
+    pulls: ReadyQueue<Held>,
+    pops: ReadyQueue<HeldPop>,
     permits: Semaphore,
 }
 
-impl Due {
+impl ReadyRequests {
     pub(super) fn new(
         context: &Arc<BrokerContext>,
         pulls: UnboundedReceiver<Held>,
@@ -73,8 +73,8 @@ impl Due {
             context: context.clone(),
             pull: Arc::new(Pull::new(context.clone())),
             pop: Pop::new(context.clone()),
-            pulls: Ready(Mutex::new(pulls)),
-            pops: Ready(Mutex::new(pops)),
+            pulls: ReadyQueue(Mutex::new(pulls)),
+            pops: ReadyQueue(Mutex::new(pops)),
             permits: Semaphore::new(THREADS),
         })
     }
@@ -105,20 +105,20 @@ impl Due {
 
 /// Answers, on a thread that may hang, what the tasks have not answered yet. They usually answer at once; then this
 /// does nothing.
-pub(super) async fn answer_due(due: Weak<Due>) {
+pub(super) async fn answer_ready(requests: Weak<ReadyRequests>) {
     // The broker may have stopped.
-    let Some(due) = due.upgrade() else {
+    let Some(requests) = requests.upgrade() else {
         return;
     };
-    // The task that does this may be kept by a thread that hangs, too.
-    due.context.pops.held.sweep(clock::now_ms());
-    if due.pulls.len() + due.pops.len() == 0 {
+    // The task of `wake_pops` may be in the LIFO slot of a thread that hangs, too.
+    requests.context.pops.held.sweep(clock::now_ms());
+    if requests.pulls.len() + requests.pops.len() == 0 {
         return;
     }
-    let Ok(_permit) = due.permits.try_acquire() else {
+    let Ok(_permit) = requests.permits.try_acquire() else {
         return;
     };
-    let answering = due.clone();
+    let answering = requests.clone();
     let what = "an answer to a request that waited";
-    serve_on_blocking_thread(&due.context.stats, what, move || answering.answer_all()).await;
+    serve_on_blocking_thread(&requests.context.stats, what, move || answering.answer_all()).await;
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Where a thread waits for an outcome.
 #[derive(Debug)]
-pub struct Waiter<T> {
+pub struct SendWaiter<T> {
     // Guards the outcome, and the waiter to be woken next.
     slot: Mutex<WaitSlot<T>>,
     ready: Condvar,
@@ -19,10 +19,10 @@ pub struct Waiter<T> {
 #[derive(Debug)]
 struct WaitSlot<T> {
     outcome: Option<T>,
-    next: Option<Arc<Waiter<T>>>,
+    next: Option<Arc<SendWaiter<T>>>,
 }
 
-impl<T> Default for Waiter<T> {
+impl<T> Default for SendWaiter<T> {
     fn default() -> Self {
         Self {
             slot: Mutex::new(WaitSlot {
@@ -34,7 +34,7 @@ impl<T> Default for Waiter<T> {
     }
 }
 
-impl<T> Waiter<T> {
+impl<T> SendWaiter<T> {
     fn slot(&self) -> MutexGuard<'_, WaitSlot<T>> {
         lock(&self.slot)
     }
@@ -76,7 +76,7 @@ impl<T> Waiter<T> {
     }
 }
 
-impl<T> Drop for Waiter<T> {
+impl<T> Drop for SendWaiter<T> {
     /// A thread that left without its outcome woke no other: those behind it are woken here.
     fn drop(&mut self) {
         let mut next = self.take_next();
