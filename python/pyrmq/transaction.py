@@ -246,7 +246,7 @@ def end_of(
 
 def asked_about(core: _core.RequestReply, question: _core.Request) -> ReceivedMessage:
     """The message whose transaction a broker asks about."""
-    return core.asked_about(question.body or b"", question.fields.get("bname", ""))
+    return core.message_to_check(question.body or b"", question.fields.get("bname", ""))
 
 
 def answer_of(

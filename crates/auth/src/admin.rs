@@ -70,7 +70,7 @@ pub fn changed(before: &Rules, code: i32, fields: &Fields, body: &[u8]) -> Resul
 }
 
 /// Returns the body of the answer to a request that reads users or policies; `None` if there is nothing to show.
-pub fn asked(rules: &Rules, code: i32, fields: &Fields) -> Result<Option<Vec<u8>>, AuthError> {
+pub fn answer_to_read(rules: &Rules, code: i32, fields: &Fields) -> Result<Option<Vec<u8>>, AuthError> {
     let with_password = caller_is_super(rules, fields);
     Ok(match code {
         request::AUTH_GET_USER => rules

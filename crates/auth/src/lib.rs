@@ -19,7 +19,7 @@ mod secret;
 mod shortened;
 mod signature;
 
-pub use admin::{asked, changed};
+pub use admin::{answer_to_read, changed};
 pub use audience::{Audience, administrative, audience};
 pub use audit::Audit;
 pub use error::AuthError;

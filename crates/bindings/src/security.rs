@@ -101,11 +101,11 @@ impl Guard {
     }
 
     /// The response body for a request that lists users or policies; None if there is nothing to list.
-    fn asked(&self, py: Python<'_>, code: i32, fields: FieldPairs) -> PyResult<Option<Vec<u8>>> {
+    fn answer_to_read(&self, py: Python<'_>, code: i32, fields: FieldPairs) -> PyResult<Option<Vec<u8>>> {
         let fields = fields.0;
         enter::compute(py, || {
             let rules = self.inner.rules();
-            Ok::<_, Error>(pyrmq_auth::asked(&rules, code, &fields)?)
+            Ok::<_, Error>(pyrmq_auth::answer_to_read(&rules, code, &fields)?)
         })
     }
 

@@ -166,13 +166,13 @@ pub struct LatencyFaultTolerance {
     records: RwLock<Records>,
 }
 
-/// A snapshot for several look-ups by name.
+/// The brokers as they are now, for several look-ups by name. Nothing changes while this lives.
 #[derive(Debug)]
-pub struct Look<'a> {
+pub struct FaultSnapshot<'a> {
     records: RwLockReadGuard<'a, Records>,
 }
 
-impl Look<'_> {
+impl FaultSnapshot<'_> {
     /// Returns true if the broker is not avoided now. An unknown broker is available.
     pub fn is_available(&self, broker: &str, now_ms: i64) -> bool {
         found(&self.records, broker).is_none_or(|health| health.is_available(now_ms))
@@ -200,9 +200,9 @@ impl LatencyFaultTolerance {
     }
 
     /// Returns a snapshot: one lock for several look-ups.
-    pub fn look(&self) -> Look<'_> {
+    pub fn snapshot(&self) -> FaultSnapshot<'_> {
         let records = read(&self.records);
-        Look { records }
+        FaultSnapshot { records }
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Records> {
@@ -228,7 +228,7 @@ impl LatencyFaultTolerance {
         let until = now_ms.saturating_add(i64::try_from(out).unwrap_or(i64::MAX));
         // The usual case, a fast answer of a broker without a record, takes no write lock.
         let is_known = |health: &Arc<Health>| health.is_known();
-        if out == 0 && reachable && !found(&self.look().records, broker).is_some_and(is_known) {
+        if out == 0 && reachable && !found(&self.snapshot().records, broker).is_some_and(is_known) {
             return;
         }
         let mut records = self.write();
@@ -251,25 +251,25 @@ impl LatencyFaultTolerance {
 
     /// Returns true if the broker is not avoided now. An unknown broker is available.
     pub fn is_available(&self, broker: &str, now_ms: i64) -> bool {
-        self.look().is_available(broker, now_ms)
+        self.snapshot().is_available(broker, now_ms)
     }
 
     /// Returns true unless the broker waits for a probe.
     pub fn is_reachable(&self, broker: &str) -> bool {
-        self.look().is_reachable(broker)
+        self.snapshot().is_reachable(broker)
     }
 
     /// Returns the state of a broker.
     pub fn get(&self, broker: &str) -> Option<Fault> {
-        let look = self.look();
-        let health = found(&look.records, broker)?;
+        let snapshot = self.snapshot();
+        let health = found(&snapshot.records, broker)?;
         health.is_known().then(|| health.fault())
     }
 
     /// Returns the state of every broker, by name.
     pub fn all(&self) -> Vec<(String, Fault)> {
-        let look = self.look();
-        let records = look.records.iter().filter(|(_, health)| health.is_known());
+        let snapshot = self.snapshot();
+        let records = snapshot.records.iter().filter(|(_, health)| health.is_known());
         let mut known: Vec<(String, Fault)> = records
             .map(|(name, health)| (name.to_string(), health.fault()))
             .collect();

@@ -66,7 +66,7 @@ impl QueueSelector {
         faults: &LatencyFaultTolerance,
         now_ms: i64,
     ) -> Option<&'a Q> {
-        let known = faults.look();
+        let known = faults.snapshot();
         let other = |queue: &Q| Some(queue.broker()) != last_broker;
         let (other, known) = (&other, &known);
         self.select_where(queues, |queue| {

@@ -216,7 +216,7 @@ class RequestReply:
                 self._thread.start()
 
     def _run(self) -> None:
-        asked = self.core.asked
+        asked = self.core.broker_requests
         main = threading.main_thread()
         while not asked.closed and main.is_alive():
             for question in asked.take(64, self._pause()):

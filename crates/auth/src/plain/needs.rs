@@ -116,12 +116,12 @@ fn by_rights<E>(
 ) -> Result<(), Stop<E>> {
     for right in required_rights(request, "").map_err(Stop::Body)? {
         let (name, actions) = (right.resource.name.as_str(), right.actions);
-        let looks = actions
+        let is_read = actions
             .iter()
             .any(|action| matches!(action, Action::Get | Action::List));
         let is_group = right.resource.kind == ResourceType::Group;
         match actions {
-            _ if looks => {}
+            _ if is_read => {}
             [Action::Pub] => check(Need::Publish(name))?,
             [Action::Sub] if is_group => check(Need::Group(name))?,
             [Action::Sub] => check(Need::Subscribe(name))?,

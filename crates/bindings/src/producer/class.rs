@@ -27,13 +27,13 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct PyProducer {
     pub(crate) producer: Owned<Producer>,
-    pub(crate) asked: Arc<Requests>,
+    pub(crate) broker_requests: Arc<Requests>,
     pub(crate) callbacks: Arc<Callbacks>,
 }
 
 /// Maximum number of brokers' requests (transaction checks and pushed replies) that wait for Python. A broker whose
 /// request exceeds it is answered that the producer is busy.
-const ASKED_LIMIT: usize = 1024;
+const MAX_BROKER_REQUESTS: usize = 1024;
 
 /// The queue that a call names (broker name or empty, queue id), else one by the sharding key, else any.
 pub(crate) fn target_of(queue: Option<(String, i32)>, sharding_hash: Option<i32>) -> Target {
@@ -132,16 +132,16 @@ impl PyProducer {
 
 #[pymethods]
 impl PyProducer {
-    /// `checks`: whether brokers may ask it for the state of transactions.
+    /// `checks`: whether it answers checks of transactions.
     #[new]
     fn new(py: Python<'_>, options: NativeOptions, checks: bool) -> PyResult<Self> {
         let mut options = options.read().map_err(|error| error.into_py(py))?;
-        let asked = Arc::new(Requests::new(ASKED_LIMIT));
+        let broker_requests = Arc::new(Requests::new(MAX_BROKER_REQUESTS));
         let mut table = ProcessorTable::new();
-        table.python(&[request::PUSH_REPLY_MESSAGE_TO_CLIENT], &asked);
+        table.python(&[request::PUSH_REPLY_MESSAGE_TO_CLIENT], &broker_requests);
         let check = [request::CHECK_TRANSACTION_STATE];
         if checks {
-            table.python(&check, &asked);
+            table.python(&check, &broker_requests);
         } else {
             table.native(&check, &checks::refuse(options.client.group.clone()));
         }
@@ -156,7 +156,7 @@ impl PyProducer {
             });
         let producer = made.map_err(|error| error.into_py(py))?;
         Ok(Self {
-            asked,
+            broker_requests,
             callbacks: Arc::default(),
             producer: Owned::new("this producer", Arc::new(producer)),
         })

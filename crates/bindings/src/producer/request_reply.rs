@@ -32,7 +32,7 @@ use std::time::Duration;
 pub(crate) struct PyRequestReply {
     py_producer: Py<PyProducer>,
     producer: Arc<Producer>,
-    asked: Arc<Requests>,
+    broker_requests: Arc<Requests>,
 }
 
 /// A message with RocketMQ's own properties, as Python passes it.
@@ -49,14 +49,14 @@ type Message<'a, 'py> = (
 pub(crate) struct Ending {
     topic: String,
     broker: String,
-    /// The broker's address, if the broker asked.
+    /// The broker's address, if the broker broker_requests.
     address: Option<String>,
     /// The offset id of the half message, or its position in the log.
     half: String,
     queue_offset: i64,
     message_id: String,
     state: i32,
-    /// The broker's region, if the broker asked.
+    /// The broker's region, if the broker broker_requests.
     region: Option<String>,
     tags: Option<String>,
     keys: Option<String>,
@@ -121,7 +121,7 @@ impl PyRequestReply {
     fn new(producer: Bound<'_, PyProducer>) -> Self {
         Self {
             producer: producer.get().producer.clone(),
-            asked: producer.get().asked.clone(),
+            broker_requests: producer.get().broker_requests.clone(),
             py_producer: producer.unbind(),
         }
     }
@@ -224,15 +224,15 @@ impl PyRequestReply {
 
     /// The queue of requests from brokers.
     #[getter]
-    fn asked(&self) -> RequestQueue {
-        RequestQueue::new(self.asked.clone())
+    fn broker_requests(&self) -> RequestQueue {
+        RequestQueue::new(self.broker_requests.clone())
     }
 
     /// Accepts no more requests from brokers.
     fn close(&self) {
         // In a forked child its lock may be held forever.
         if self.py_producer.get().is_here() {
-            self.asked.close();
+            self.broker_requests.close();
         }
     }
 
@@ -243,7 +243,7 @@ impl PyRequestReply {
     }
 
     /// Decodes a record into a message, with its topic as this producer knows it.
-    fn asked_about(&self, py: Python<'_>, record: &[u8], broker: &str) -> PyResult<PyReceived> {
+    fn message_to_check(&self, py: Python<'_>, record: &[u8], broker: &str) -> PyResult<PyReceived> {
         let options = &self.producer.options().client;
         PyReceived::of_record(py, Bytes::copy_from_slice(record), broker, Some(options))
     }

@@ -32,7 +32,7 @@ struct Shared {
 #[derive(Debug, Default)]
 enum Phase {
     #[default]
-    NotAsked,
+    NotBegun,
     Running,
     Ended(Option<Error>),
 }
@@ -45,7 +45,7 @@ impl Stop {
         stop: impl Future<Output = Result<(), Error>> + Send + 'static,
     ) {
         let mut phase = lock(&self.shared.phase);
-        if !matches!(*phase, Phase::NotAsked) {
+        if !matches!(*phase, Phase::NotBegun) {
             return;
         }
         *phase = Phase::Running;
@@ -69,8 +69,8 @@ impl Stop {
             });
             match &mut *phase {
                 Phase::Ended(error) => Some(Ok(error.take())),
-                Phase::NotAsked | Phase::Running if left.is_zero() => Some(Err(())),
-                Phase::NotAsked | Phase::Running => None,
+                Phase::NotBegun | Phase::Running if left.is_zero() => Some(Err(())),
+                Phase::NotBegun | Phase::Running => None,
             }
         })?;
         match ended {

@@ -68,20 +68,20 @@ impl ConsumerStatus {
         if let Some(client) = chosen {
             members.retain(|member| member.id == client);
         }
-        let question = Command::request(request::GET_CONSUMER_STATUS_FROM_CLIENT).with_header(
+        let command = Command::request(request::GET_CONSUMER_STATUS_FROM_CLIENT).with_header(
             &GetConsumerStatusRequestHeader {
                 topic: header.topic,
                 group: header.group,
                 client_addr: None,
             },
         );
-        Ok((members, question))
+        Ok((members, command))
     }
 }
 
 impl Processor for ConsumerStatus {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
-        let (members, question) = match self.prepare(&request) {
+        let (members, command) = match self.prepare(&request) {
             Ok(prepared) => prepared,
             Err(refusal) => return self.context.refuse(&request, reply, refusal),
         };
@@ -93,7 +93,7 @@ impl Processor for ConsumerStatus {
             let (collected, id) = (Arc::clone(&collected), member.id);
             member
                 .peer
-                .request_with(question.clone(), CALL_TIMEOUT, move |result| {
+                .request_with(command.clone(), CALL_TIMEOUT, move |result| {
                     let offsets = result
                         .ok()
                         .filter(|answer| answer.code == response::SUCCESS)

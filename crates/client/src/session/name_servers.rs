@@ -101,7 +101,7 @@ impl NameServers {
         }
         loop {
             let addresses = self.addresses();
-            let failed = match self.ask_in_turn(&addresses, what, &command, &read).await {
+            let failed = match self.request_in_turn(&addresses, what, &command, &read).await {
                 Ok(found) => return Ok(found),
                 Err(failed) => failed,
             };
@@ -123,8 +123,9 @@ impl NameServers {
         }
     }
 
-    /// Each gets its share of what is left of the time, so that one silent server cannot use up the time of all.
-    async fn ask_in_turn<T>(
+    /// Sends a request to one name server after the other until one answers. Each gets its share of what is left of the
+    /// time, so that one silent server cannot use up the time of all.
+    async fn request_in_turn<T>(
         &self,
         addresses: &[String],
         what: &'static str,
@@ -196,14 +197,14 @@ impl NameServers {
         }
     }
 
-    /// Asks the address server, if there is one, and looks up the hosts. True when something is elsewhere now.
+    /// Queries the address server, if there is one, and resolves the host names. True if an address has changed.
     async fn refresh(&self) -> bool {
         let (names, missing) = self.resolve_list().await;
         let mut addresses = Vec::with_capacity(names.len());
         let mut found = HashMap::with_capacity(names.len());
         for name in names.iter() {
-            let looked_up = tokio::time::timeout(self.timeout, self.client.resolve(name)).await;
-            let now = match looked_up {
+            let resolved = tokio::time::timeout(self.timeout, self.client.resolve(name)).await;
+            let now = match resolved {
                 Ok(Ok(mut all)) => {
                     all.sort_unstable();
                     all

@@ -113,24 +113,25 @@ impl RouteShared {
         }
     }
 
-    /// Asks once; for a producer a few times, because a broker that has just started may be about to register.
+    /// Requests the route once; for a producer a few times, because a broker that has just started may be about to
+    /// register.
     async fn request(&self, topic: &Arc<str>) -> RouteResult {
         for _ in 0..if self.create.is_some() {
             REGISTRATION_ATTEMPTS
         } else {
             0
         } {
-            match self.ask_once(topic).await {
+            match self.request_once(topic).await {
                 Err(ClientError::NoTopic { .. } | ClientError::NoBroker { .. }) => {
                     tokio::time::sleep(REGISTRATION_PAUSE).await;
                 }
                 found => return found,
             }
         }
-        self.ask_once(topic).await
+        self.request_once(topic).await
     }
 
-    async fn ask_once(&self, topic: &Arc<str>) -> RouteResult {
+    async fn request_once(&self, topic: &Arc<str>) -> RouteResult {
         if let Some(route) = self.query(topic).await? {
             return Ok(Arc::new(TopicRoute::new(route, false, &self.faults)));
         }

@@ -28,7 +28,7 @@ pub fn unwrapped(body: Bytes, from: i64) -> Result<Bytes, WireError> {
         let record = Record::decode(rest)?;
         let (own, behind) = rest.split_at_checked(record.size).unwrap_or((rest, &[]));
         if record.sys_flag & WRAPPED == WRAPPED {
-            take_apart(&record, from, &mut out)?;
+            split(&record, from, &mut out)?;
         } else {
             out.extend_from_slice(own);
         }
@@ -47,7 +47,7 @@ fn holds_batches(mut rest: &[u8]) -> bool {
     false
 }
 
-fn take_apart(whole: &Record<'_>, from: i64, out: &mut Vec<u8>) -> Result<(), WireError> {
+fn split(whole: &Record<'_>, from: i64, out: &mut Vec<u8>) -> Result<(), WireError> {
     let unpacked = match Codec::of(whole.sys_flag)? {
         Some(codec) => Some(compress::decompress(codec, whole.body, MAX_BYTES)?),
         None => None,

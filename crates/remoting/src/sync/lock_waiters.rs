@@ -1,7 +1,7 @@
 //! Waits for a lock that end when the waiting thread has waited enough. The standard library's mutex has no such wait.
 //!
 //! ```text
-//! waiter   lock taken after some attempts -> counts itself -> sleeps until notified, and looks now and then
+//! waiter   lock taken after some attempts -> counts itself -> sleeps until notified, and tries now and then
 //! holder   releases the lock -> if anyone is counted: wakes one
 //! ```
 //! The lock itself stays an ordinary one, which others may also take without a limit. Without waiters a release costs
@@ -14,11 +14,11 @@ use std::time::Duration;
 
 /// Attempts before a thread sleeps: most locks are held for a few microseconds.
 const SPINS: u32 = 100;
-/// How long a sleeping waiter does not look by itself, at first and at most. A notification wakes it at once; but a
-/// holder that does not know of the waiters sends none, and one that releases the lock while a waiter counts itself may
-/// not see it.
-const FIRST_LOOK: Duration = Duration::from_millis(1);
-const LAST_LOOK: Duration = Duration::from_millis(20);
+/// How long a waiter sleeps before it tries again by itself, at first and at most. A notification wakes it at once; but
+/// a holder that does not know of the waiters sends none, and one that releases the lock while a waiter counts itself
+/// may not see it.
+const FIRST_SLEEP: Duration = Duration::from_millis(1);
+const MAX_SLEEP: Duration = Duration::from_millis(20);
 
 /// The threads that wait for one lock.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub struct LockWaiters {
 
 impl LockWaiters {
     /// Takes the lock. `None`: it was taken, and `waits` said that this thread should not wait any longer. `waits` is
-    /// asked after each attempt.
+    /// called after each attempt.
     pub fn wait<'m, T>(&self, mutex: &'m Mutex<T>, waits: impl Fn() -> bool) -> Option<MutexGuard<'m, T>> {
         if let Some(guard) = scheduled(|| try_lock(mutex)) {
             return Some(guard);
@@ -53,16 +53,16 @@ impl LockWaiters {
         mutex: &'m Mutex<T>,
         waits: impl Fn() -> bool,
     ) -> Option<MutexGuard<'m, T>> {
-        let mut look = FIRST_LOOK;
+        let mut sleep = FIRST_SLEEP;
         let mut gate = lock(&self.gate);
         loop {
             let guard = try_lock(mutex);
             if guard.is_some() || !waits() {
                 return guard;
             }
-            let slept = self.released.wait_timeout(gate, look);
+            let slept = self.released.wait_timeout(gate, sleep);
             (gate, _) = slept.unwrap_or_else(PoisonError::into_inner);
-            look = (look * 2).min(LAST_LOOK);
+            sleep = (sleep * 2).min(MAX_SLEEP);
         }
     }
 

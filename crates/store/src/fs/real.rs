@@ -25,8 +25,8 @@ use std::time::UNIX_EPOCH;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealFs;
 
-/// A file system does not know what of it is in memory. One for the process: a store lies on one file system.
-static CANNOT_TELL: AtomicBool = AtomicBool::new(cfg!(not(target_os = "linux")));
+/// A file system does not say what of it is in memory. One flag for the process: a store lies on one file system.
+static CACHE_UNKNOWN: AtomicBool = AtomicBool::new(cfg!(not(target_os = "linux")));
 
 #[derive(Debug)]
 struct RealFile(fs::File);
@@ -47,7 +47,7 @@ impl File for RealFile {
 
     #[cfg(target_os = "linux")]
     fn read_cached(&self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
-        if CANNOT_TELL.load(Ordering::Relaxed) {
+        if CACHE_UNKNOWN.load(Ordering::Relaxed) {
             return self.read_at(buffer, offset).map(Some);
         }
         let mut done = 0;
@@ -59,7 +59,7 @@ impl File for RealFile {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                    CANNOT_TELL.store(true, Ordering::Relaxed);
+                    CACHE_UNKNOWN.store(true, Ordering::Relaxed);
                     return self.read_at(buffer, offset).map(Some);
                 }
                 Err(error) => return Err(error.into()),
@@ -212,12 +212,12 @@ impl Fs for RealFs {
     }
 
     fn knows_cached(&self) -> bool {
-        !CANNOT_TELL.load(Ordering::Relaxed)
+        !CACHE_UNKNOWN.load(Ordering::Relaxed)
     }
 
     #[cfg(target_os = "linux")]
     fn sync_all(&self, path: &Path) -> io::Result<()> {
-        tells_of_failed_writes()?;
+        check_reports_failed_writes()?;
         linux::sync_all(&fs::File::open(path)?)
     }
 
@@ -263,29 +263,30 @@ struct HeldFileSystem(fs::File);
 #[cfg(target_os = "linux")]
 impl FileSystem for HeldFileSystem {
     fn sync(&self) -> io::Result<()> {
-        tells_of_failed_writes()?;
+        check_reports_failed_writes()?;
         linux::sync_all(&self.0)
     }
 }
 
-/// Before Linux 5.8, `syncfs` succeeds although writes have failed.
+/// Refuses `syncfs` before Linux 5.8, where it succeeds although writes have failed.
 #[cfg(target_os = "linux")]
-fn tells_of_failed_writes() -> io::Result<()> {
-    static TELLS: OnceLock<bool> = OnceLock::new();
-    let tells = TELLS.get_or_init(|| {
+fn check_reports_failed_writes() -> io::Result<()> {
+    static REPORTS: OnceLock<bool> = OnceLock::new();
+    let reports = REPORTS.get_or_init(|| {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        release_tells_of_failed_writes(&release)
+        release_reports_failed_writes(&release)
     });
-    if *tells {
+    if *reports {
         Ok(())
     } else {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
 
-/// Whether a kernel of this release (such as `6.1.0-13-amd64`) does so. One whose name says nothing does not.
+/// Whether `syncfs` of a kernel release (such as `6.1.0-13-amd64`) reports failed writes. False if the text is no
+/// version.
 #[cfg(target_os = "linux")]
-fn release_tells_of_failed_writes(release: &str) -> bool {
+fn release_reports_failed_writes(release: &str) -> bool {
     let mut numbers = release
         .trim()
         .split(|other: char| !other.is_ascii_digit())
@@ -525,7 +526,7 @@ pub(crate) fn descriptor_limit() -> usize {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use super::release_tells_of_failed_writes;
+    use super::release_reports_failed_writes;
 
     #[test]
     fn syncfs_is_trusted_from_linux_5_8_on() {
@@ -538,10 +539,10 @@ mod tests {
             "6.6+",
             "10.0.1",
         ] {
-            assert!(release_tells_of_failed_writes(release), "{release}");
+            assert!(release_reports_failed_writes(release), "{release}");
         }
         for release in ["", "\n", "unknown", "3.10.0-1160.el7", "4.19.0", "5", "5.7.19"] {
-            assert!(!release_tells_of_failed_writes(release), "{release}");
+            assert!(!release_reports_failed_writes(release), "{release}");
         }
     }
 }

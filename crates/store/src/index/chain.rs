@@ -23,7 +23,7 @@ const NEAR: i32 = 256;
 /// Number of consecutive entries that are too new before the search jumps to older ones.
 const PATIENCE: u32 = 2048;
 /// Number of entries that are checked to find the chain again after a jump.
-const LOOK_BACK: i32 = 1 << 16;
+const MAX_SEARCHED_BACK: i32 = 1 << 16;
 
 /// The entries of a slot.
 #[derive(Debug)]
@@ -189,7 +189,7 @@ impl Chain {
             }
         }
         let mut last = low - 1;
-        let least = (last - LOOK_BACK).max(0);
+        let least = (last - MAX_SEARCHED_BACK).max(0);
         while last > least {
             let first = (last - WINDOW + 1).max(least + 1);
             self.read(window, first, last)?;

@@ -101,7 +101,7 @@ pub(crate) struct KeyIndex {
     /// The gaps between files that the start did not read whole.
     gaps: Gaps,
     /// Whether a file that somebody else deleted was reported.
-    told_gone: AtomicBool,
+    reported_gone: AtomicBool,
     added: AtomicU64,
 }
 
@@ -175,7 +175,7 @@ impl KeyIndex {
             dropped: dropping || crashed,
             to_remove: Mutex::new(dropped),
             gaps: Gaps::new(gaps),
-            told_gone: AtomicBool::new(false),
+            reported_gone: AtomicBool::new(false),
             added: AtomicU64::new(0),
         })
     }
@@ -358,7 +358,7 @@ impl KeyIndex {
     /// Whether a missing file was deleted by somebody else: those that retention deletes leave the list with that.
     fn is_lost(&self, path: &Path) -> bool {
         let is_lost = lock(&self.files).iter().any(|file| file.path == path);
-        if is_lost && !self.told_gone.swap(true, Ordering::Relaxed) {
+        if is_lost && !self.reported_gone.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 file = %path.display(),
                 "an index file was deleted while the store runs: searches by key may miss messages; the next start \

@@ -68,10 +68,10 @@ impl Reader {
         let mut end = request.offset.saturating_add(MAX_SCANNED);
         while chosen.count < chosen.most && next < max.min(end) && scanned_bytes < MAX_SCANNED_BYTES {
             let left = usize::try_from(end - next).unwrap_or(MAX_CHUNK);
-            let ask = next_chunk(request, next, chunk.min(left));
+            let part = next_chunk(request, next, chunk.min(left));
             chunk = (chunk * 2).min(MAX_CHUNK);
             let (before, is_first) = (next, chosen.count == 0);
-            let picked = self.pick(mode, queue, &ask, max)?;
+            let picked = self.pick(mode, queue, &part, max)?;
             let Some(last) = picked.units.last() else {
                 if picked.next == next {
                     break;

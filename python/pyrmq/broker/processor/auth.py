@@ -62,7 +62,7 @@ def rows(broker: Broker) -> dict[int, Handler]:
         file = users()
         _check_name(request)
         try:
-            return Response(body=file.guard.asked(request.code, request.fields))
+            return Response(body=file.guard.answer_to_read(request.code, request.fields))
         except ConfigError as error:
             raise Refused(ResponseCode.NO_PERMISSION, str(error)) from error
 

@@ -155,11 +155,11 @@ fn check_half(context: &BrokerContext, half: &Record<'_>, started_ms: i64) -> Re
     if immune && own.is_none() {
         return Ok(HalfCheck::EndsPass);
     }
-    copy_and_ask(context, half, open, (checks, immune))
+    copy_and_send_check(context, half, open, (checks, immune))
 }
 
 /// Writes a copy of a half. Unless the half is younger than its immunity time, asks its producer group about it.
-fn copy_and_ask(
+fn copy_and_send_check(
     context: &BrokerContext,
     half: &Record<'_>,
     open: OpenTransaction,

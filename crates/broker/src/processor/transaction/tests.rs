@@ -192,7 +192,7 @@ async fn a_half_that_is_stored_while_an_earlier_one_is_given_up_keeps_its_transa
 }
 
 #[tokio::test]
-async fn the_last_of_two_halves_that_are_listed_out_of_order_is_asked_about() {
+async fn the_last_of_two_halves_that_are_listed_out_of_order_is_checked() {
     let site = site();
     let context = &site.context;
     let (one, two) = (store_half(context, &[]), store_half(context, &[]));
@@ -210,7 +210,7 @@ fn done(context: &BrokerContext) -> i64 {
 }
 
 #[tokio::test]
-async fn a_half_that_is_listed_behind_a_pass_of_the_check_is_asked_about() {
+async fn a_half_that_is_listed_behind_a_pass_of_the_check_is_checked() {
     let site = site();
     let context = &site.context;
     let half = store_half(context, &[]);
@@ -233,8 +233,8 @@ async fn the_check_does_not_pass_a_new_half_that_is_not_listed_yet() {
     assert_eq!(done(context), half.queue_offset);
 }
 
-/// The offsets of the halves whose producers a broker asks that starts now: each transaction has one.
-fn asked_after_restart(context: &BrokerContext) -> Vec<i64> {
+/// The offsets of the halves that a broker which starts now will check: each open transaction has one.
+fn open_after_restart(context: &BrokerContext) -> Vec<i64> {
     let loaded = Transactions::load(&context.store, Some(done(context)), None).unwrap();
     let tables = loaded.tables();
     tables.open.values().map(|open| open.half_offset).collect()
@@ -257,17 +257,17 @@ async fn after_a_restart_the_end_of_one_half_counts_for_all_of_its_transaction()
         let first = store_half(context, &[]);
         let again = |_| store_half_of(context, first_of(&first), &checked);
         let halves = [first.clone(), again(1), again(2)];
-        assert_eq!(asked_after_restart(context), [2]);
+        assert_eq!(open_after_restart(context), [2]);
         close(context, &halves[closed]);
-        assert_eq!(asked_after_restart(context), [0; 0], "closed: {closed}");
+        assert_eq!(open_after_restart(context), [0; 0], "closed: {closed}");
         let resumed = [(names::TRANSACTION_CHECK_TIMES, "0")];
         store_half_of(context, first_of(&first), &resumed);
-        assert_eq!(asked_after_restart(context), [3], "request 323 opens it again");
+        assert_eq!(open_after_restart(context), [3], "request 323 opens it again");
     }
 }
 
 #[tokio::test]
-async fn a_restart_asks_about_the_last_transaction_although_an_earlier_one_was_written_again() {
+async fn a_restart_lists_the_last_transaction_although_an_earlier_one_was_copied() {
     let site = site();
     let context = &site.context;
     let (one, _) = (store_half(context, &[]), store_half(context, &[]));
@@ -275,7 +275,7 @@ async fn a_restart_asks_about_the_last_transaction_although_an_earlier_one_was_w
     store_half_of(context, first_of(&one), &checked);
     for done in [0, 1] {
         context.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, done);
-        assert_eq!(asked_after_restart(context), [1]);
+        assert_eq!(open_after_restart(context), [1]);
     }
 }
 
@@ -303,7 +303,7 @@ async fn a_half_whose_transaction_ended_while_it_was_written_is_closed_before_th
     .await;
     assert_eq!(done(context), 1);
     let ops = context.store.max_offset(OP_HALF_TOPIC, 0);
-    assert_eq!((ops, asked_after_restart(context)), (1, vec![]));
+    assert_eq!((ops, open_after_restart(context)), (1, vec![]));
 }
 
 #[tokio::test]
@@ -320,7 +320,7 @@ async fn a_transaction_whose_end_is_refused_while_its_half_is_written_again_stay
     assert_eq!(done(context), 0, "its end may need it");
     set_ending(context, false);
     pass(context);
-    assert_eq!(asked_after_restart(context), [2], "written again once more");
+    assert_eq!(open_after_restart(context), [2], "written again once more");
     assert_eq!(try_end(context, &half, ROLLBACK, false), Ok(true));
-    assert_eq!(asked_after_restart(context), [0; 0]);
+    assert_eq!(open_after_restart(context), [0; 0]);
 }

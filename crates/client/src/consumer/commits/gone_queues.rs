@@ -11,14 +11,14 @@ impl ConsumerShared {
     /// Notes messages that were returned of a queue that has gone to another member: no commit of this one holds for
     /// them. An application that has given the queue up by itself, or hears of it in a callback, knows.
     pub(crate) fn note_uncommitted(&self, queue: &ProcessQueue, is_done_committed: bool) {
-        let is_told = self.options.announces_rebalances || self.options.is_listening;
+        let is_known = self.options.announces_rebalances || self.options.is_listening;
         let committed = if is_done_committed {
             queue.done
         } else {
             queue.committed
         };
         let topics = &self.heartbeat.membership;
-        if is_told || queue.returned <= committed || topics.subscription(&queue.key.topic).is_none() {
+        if is_known || queue.returned <= committed || topics.subscription(&queue.key.topic).is_none() {
             return;
         }
         let mut state = self.state();

@@ -169,8 +169,8 @@ impl PopState {
         let wanted = most.saturating_sub(ready);
         let targets = self.targets.len().max(1);
         // A pop for each message that listeners take would cost as much as a pop of 32.
-        let worth_asking = (most / 2).clamp(1, MAX_MESSAGES * targets);
-        if wanted < worth_asking {
+        let min_wanted = (most / 2).clamp(1, MAX_MESSAGES * targets);
+        if wanted < min_wanted {
             return pops;
         }
         // Each may have as many as are wanted of all.

@@ -124,7 +124,7 @@ impl PopListener {
     /// Up to `max` messages of one queue.
     pub(crate) fn take(&self, max: usize) -> Vec<HandedOut> {
         if !self.is_ready() {
-            if self.shared.has_few_asked.swap(false, Ordering::AcqRel) {
+            if self.shared.has_spare_demand.swap(false, Ordering::AcqRel) {
                 // A listener is free now.
                 if let Some(demand) = self.shared.state().demand.as_mut() {
                     demand.set_requested(max);

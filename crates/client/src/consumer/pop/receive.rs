@@ -43,7 +43,7 @@ impl PopShared {
             }
             let pops = state.plan(Instant::now());
             if pops.is_empty() && state.demand.is_some() {
-                self.has_few_asked.store(true, Ordering::Release);
+                self.has_spare_demand.store(true, Ordering::Release);
             }
             pops
         };

@@ -91,7 +91,7 @@ impl PopShared {
                 let mut state = self.state();
                 let late = state.take_waiting(Instant::now());
                 self.has_ready.store(!state.ready.is_empty(), Ordering::Release);
-                self.has_few_asked.fetch_or(!late.is_empty(), Ordering::AcqRel);
+                self.has_spare_demand.fetch_or(!late.is_empty(), Ordering::AcqRel);
                 let invisible = state.demand.as_ref().map(ListenerDemand::invisible);
                 let receipts = state.to_renew(Instant::now());
                 (late, receipts, invisible.unwrap_or_default())

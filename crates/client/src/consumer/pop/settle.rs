@@ -129,7 +129,7 @@ impl PopShared {
             ..AckMessageRequestHeader::default()
         };
         let command = Command::request(request::ACK_MESSAGE).with_header(&header);
-        let (answer, address) = self.ask_again(ACK, receipt, command).await?;
+        let (answer, address) = self.request_with_retries(ACK, receipt, command).await?;
         if answer.code == response::SUCCESS {
             return Ok(());
         }
@@ -145,7 +145,7 @@ impl PopShared {
             broker_name: first.broker.to_string(),
         };
         let command = Command::request(request::BATCH_ACK_MESSAGE).with_body(Bytes::from(body.encode()));
-        let (answer, address) = self.ask_again(ACK, first, command).await?;
+        let (answer, address) = self.request_with_retries(ACK, first, command).await?;
         match answer.code {
             response::SUCCESS => Ok(()),
             // The first brokers with POP take one at a time.
@@ -185,7 +185,7 @@ impl PopShared {
         };
         let command = Command::request(request::CHANGE_MESSAGE_INVISIBLETIME).with_header(&header);
         let (answer, address) = self
-            .ask_again(CHANGE, receipt, command)
+            .request_with_retries(CHANGE, receipt, command)
             .await
             .inspect_err(|error| {
                 if may_be_carried_out(error) {
@@ -291,9 +291,9 @@ impl PopShared {
         }
     }
 
-    /// Asks the broker of a message, again while the message's time lasts: an acknowledgement when the answer is lost,
-    /// a change of the time only if it was not sent.
-    async fn ask_again(
+    /// Sends a request about a message, and sends it again while the message's time lasts: an acknowledgement when the
+    /// answer is lost, a change of the time only if it was not sent.
+    async fn request_with_retries(
         &self,
         what: &'static str,
         receipt: &Receipt,

@@ -50,8 +50,8 @@ pub(crate) struct PopShared {
     pub(super) changed: Condvar,
     /// Messages wait to be handed out, as of the last change.
     pub(crate) has_ready: AtomicBool,
-    /// Fewer messages were asked for than a free listener could take: the next that is free asks for more.
-    pub(crate) has_few_asked: AtomicBool,
+    /// Fewer messages were requested than a free listener could take: the next that is free requests more.
+    pub(crate) has_spare_demand: AtomicBool,
     max_tries: AtomicI32,
     attempts: AtomicU64,
     /// What became of messages that were not handled.
@@ -267,7 +267,7 @@ impl PopShared {
             state: Mutex::new(PopState::new(options.is_ordered)),
             changed: Condvar::new(),
             has_ready: AtomicBool::new(false),
-            has_few_asked: AtomicBool::new(false),
+            has_spare_demand: AtomicBool::new(false),
             heartbeat,
             client,
             routes,

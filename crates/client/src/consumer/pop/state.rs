@@ -70,8 +70,8 @@ pub(crate) struct PendingReceive {
     pub(crate) invisible: Duration,
     pub(crate) by: Instant,
     pub(crate) probe: Probe,
-    /// All targets were asked for it.
-    pub(crate) has_asked_all: bool,
+    /// Each target has got a pop for it.
+    pub(crate) has_popped_all: bool,
 }
 
 /// A pop to send.
@@ -134,7 +134,7 @@ impl PopState {
             invisible,
             by: now.checked_add(wait).unwrap_or(now + MAX_HOLD),
             probe: Probe::Due,
-            has_asked_all: false,
+            has_popped_all: false,
         };
         self.pending.insert(self.next_receive, receive);
         self.next_receive
@@ -301,8 +301,8 @@ impl PopState {
         };
         let (max, invisible) = (longest.max.min(MAX_MESSAGES), longest.invisible);
         let hold = longest.by.saturating_duration_since(now).min(MAX_HOLD);
-        let was_asked = longest.has_asked_all;
-        if hold.is_zero() && was_asked {
+        let was_popped = longest.has_popped_all;
+        if hold.is_zero() && was_popped {
             return pops;
         }
         self.pop_idle(&mut pops, now, (max, invisible, hold));
@@ -311,7 +311,7 @@ impl PopState {
             .values_mut()
             .filter(|receive| receive.probe == Probe::Done)
         {
-            receive.has_asked_all = true;
+            receive.has_popped_all = true;
         }
         pops
     }
@@ -398,7 +398,7 @@ impl PopState {
     fn may_still_come(&self, receive: &PendingReceive) -> bool {
         let is_due = |due: Instant| due <= receive.by;
         receive.probe != Probe::Done
-            || !receive.has_asked_all
+            || !receive.has_popped_all
             || self
                 .targets
                 .values()

@@ -432,7 +432,7 @@ impl Connection {
         phase: Phase,
         deadline: Option<Instant>,
     ) -> Result<bool, CloseReason> {
-        let after_share = self.look_at_half()?;
+        let after_share = self.check_partial()?;
         let peer_end = self.check_peer_end(cx)?;
         let is_in_line =
             self.permit_state.is_waiting() || self.partial.as_ref().is_some_and(PartialFrame::is_waiting);
@@ -492,8 +492,9 @@ impl Connection {
         Ok(None)
     }
 
-    /// Returns when to check a frame over the connection's share again; an error if its rest is late.
-    fn look_at_half(&mut self) -> Result<Option<Instant>, CloseReason> {
+    /// Checks a partial frame over the connection's share. Returns when to check it again; an error if its rest is
+    /// late.
+    fn check_partial(&mut self) -> Result<Option<Instant>, CloseReason> {
         let (Some(partial), Some(partial_frames)) = (&mut self.partial, &self.setting.partial_frames) else {
             return Ok(None);
         };

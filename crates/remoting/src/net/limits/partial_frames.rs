@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// Number of connections that may exceed their share at a time.
 const PAST_AT_ONCE: usize = 4;
 /// Interval at which a connection in line checks whether others have released memory.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Bytes of its frame that a peer over its share must send in its time.
 const PROGRESS: usize = 256 << 10;
@@ -121,7 +121,8 @@ impl PartialFrame {
 
     /// Returns when to check it again, if at all.
     pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
-        self.until.or_else(|| self.is_waiting().then(|| now + LOOK_AGAIN))
+        self.until
+            .or_else(|| self.is_waiting().then(|| now + CHECK_INTERVAL))
     }
 
     /// Returns true for a frame that exceeds its share and whose rest has not arrived in time.
