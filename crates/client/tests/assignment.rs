@@ -414,11 +414,11 @@ fn sharing(world: &World) -> (Puller, Puller) {
 }
 
 #[test]
-fn nothing_registers_a_member_again_after_its_goodbye() {
+fn nothing_registers_a_member_again_after_it_has_unregistered() {
     let world = World::new(2);
     let (puller, _other) = sharing(&world);
     world.hold(request::GET_CONSUMER_LIST_BY_GROUP);
-    // It is slow to hear the goodbye.
+    // It is slow to answer the unregistration.
     let slow = &world.consumed[0];
     slow.held_back.lock().unwrap().push(request::UNREGISTER_CLIENT);
     world.regroup(&[]);
@@ -430,7 +430,7 @@ fn nothing_registers_a_member_again_after_its_goodbye() {
     let quick = &world.consumed[1];
     std::thread::scope(|scope| {
         let closing = scope.spawn(|| world.runtime.block_on(puller.shut(true)));
-        until("the goodbye has come", || {
+        until("the unregistration has come", || {
             !quick.asked(request::UNREGISTER_CLIENT).is_empty()
         });
         world.release_where(|code| code == request::GET_CONSUMER_LIST_BY_GROUP);
@@ -444,7 +444,7 @@ fn nothing_registers_a_member_again_after_its_goodbye() {
 }
 
 #[test]
-fn a_goodbye_comes_after_the_heartbeats_that_are_on_their_way() {
+fn a_member_unregisters_after_the_heartbeats_that_are_on_their_way() {
     for has_caller in [true, false] {
         let world = World::new(2);
         let (puller, _other) = sharing(&world);
@@ -462,11 +462,14 @@ fn a_goodbye_comes_after_the_heartbeats_that_are_on_their_way() {
             let closing = scope.spawn(|| world.runtime.block_on(puller.shut(true)));
             until("the consumer is closed", || puller.is_closed());
             std::thread::sleep(Duration::from_millis(100));
-            let is_told = world
+            let has_come = world
                 .consumed
                 .iter()
                 .any(|broker| !broker.asked(request::UNREGISTER_CLIENT).is_empty());
-            assert!(!is_told, "brokers may hear the goodbye before the heartbeat");
+            assert!(
+                !has_come,
+                "brokers may handle the unregistration before the heartbeat"
+            );
             world.release();
             closing.join().unwrap().unwrap();
         });
@@ -475,7 +478,7 @@ fn a_goodbye_comes_after_the_heartbeats_that_are_on_their_way() {
 }
 
 #[test]
-fn a_broker_that_was_silent_hears_a_goodbye_after_its_heartbeats() {
+fn a_member_unregisters_again_from_a_broker_that_was_silent() {
     let world = World::new(2);
     let connections = Connections::new();
     let with = |group: &str, name: &str| {
@@ -489,15 +492,17 @@ fn a_broker_that_was_silent_hears_a_goodbye_after_its_heartbeats() {
         puller
     };
     let (puller, _other) = (with("group", "one"), with("other", "one"));
-    let goodbyes = || world.consumed[0].asked(request::UNREGISTER_CLIENT).len();
+    let unregistrations = || world.consumed[0].asked(request::UNREGISTER_CLIENT).len();
     world.hold(request::HEART_BEAT);
     world.hold(request::UNREGISTER_CLIENT);
     let refused = world.runtime.block_on(puller.subscribe(TOPIC, "other", false));
     assert!(refused.is_err(), "its heartbeats are not answered in time");
     world.runtime.block_on(puller.shut(true)).unwrap();
-    until("the goodbye is repeated", || goodbyes() == 2);
+    until("the unregistration is repeated", || unregistrations() == 2);
     world.release();
-    until("it is repeated once the broker answers", || goodbyes() == 3);
+    until("it is repeated once the broker answers", || {
+        unregistrations() == 3
+    });
 }
 
 #[test]
@@ -729,7 +734,7 @@ fn a_queue_that_goes_does_not_wait_for_a_slow_call() {
 
 /// As in a forked child, where the parent's memberships never end.
 #[test]
-fn a_member_with_other_connections_keeps_no_broker_from_hearing_a_goodbye_again() {
+fn a_member_with_other_connections_does_not_end_the_repetition_of_an_unregistration() {
     let world = World::new(2);
     let connections = Connections::new();
     let with = |group: &str, connections: &Arc<Connections>| {
@@ -744,12 +749,12 @@ fn a_member_with_other_connections_keeps_no_broker_from_hearing_a_goodbye_again(
     };
     let (puller, _other) = (with("group", &connections), with("other", &connections));
     let _elsewhere = with("group", &Connections::new());
-    let goodbyes = || world.consumed[0].asked(request::UNREGISTER_CLIENT).len();
+    let unregistrations = || world.consumed[0].asked(request::UNREGISTER_CLIENT).len();
     world.hold(request::HEART_BEAT);
     world.hold(request::UNREGISTER_CLIENT);
     let refused = world.runtime.block_on(puller.subscribe(TOPIC, "other", false));
     assert!(refused.is_err(), "its heartbeats are not answered in time");
     world.runtime.block_on(puller.shut(true)).unwrap();
-    until("the goodbye is repeated", || goodbyes() == 2);
+    until("the unregistration is repeated", || unregistrations() == 2);
     world.release();
 }

@@ -317,13 +317,13 @@ fn a_first_subscription_that_is_not_answered_leaves_no_member_behind() {
     let world = World::new(1, "*");
     let (broker, consumer) = (&world.brokers[0], &world.consumer);
     assert!(world.runtime.block_on(consumer.unsubscribe(TOPIC)).unwrap());
-    let goodbyes = || broker.seen(request::UNREGISTER_CLIENT).len();
-    let before = goodbyes();
+    let unregistrations = || broker.seen(request::UNREGISTER_CLIENT).len();
+    let before = unregistrations();
     broker.silent.lock().unwrap().push(request::HEART_BEAT);
     let failed = world.runtime.block_on(consumer.subscribe(TOPIC, "*", false));
     assert!(matches!(failed, Err(ClientError::Net { .. })), "{failed:?}");
     assert!(consumer.topics().is_empty());
-    until("the broker hears of it", || goodbyes() > before);
+    until("the broker hears of it", || unregistrations() > before);
     broker.silent.lock().unwrap().clear();
 }
 

@@ -149,12 +149,12 @@ impl Callbacks {
         }
     }
 
-    /// Runs callbacks until nothing is in flight except `apart`. False: `deadline` passed first.
+    /// Runs callbacks until nothing is in flight except `excluded` messages. False: `deadline` passed first.
     pub(crate) fn serve_until_empty(
         &self,
         py: Python<'_>,
         back_pressure: &Arc<BackPressure>,
-        apart: impl Fn() -> usize,
+        excluded: impl Fn() -> usize,
         deadline: Instant,
     ) -> PyResult<bool> {
         let wake_registration = self.completion_queue.register_thread();
@@ -162,7 +162,7 @@ impl Callbacks {
         let watch = back_pressure.watch(Condition::Empty, notifying(wakeup));
         loop {
             self.serve(py, back_pressure)?;
-            if watch.is_satisfied() || back_pressure.in_flight() <= apart() {
+            if watch.is_satisfied() || back_pressure.in_flight() <= excluded() {
                 return Ok(true);
             }
             if Instant::now() >= deadline {

@@ -281,9 +281,9 @@ impl PyAccumulator {
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         // Outcomes that an event loop has yet to fetch do not count: this thread may be the loop's own, so a producer
         // that is being dropped must not wait for them.
-        let apart = || self.completed_for_loop();
+        let excluded = || self.completed_for_loop();
         self.calls
-            .serve_until_empty(py, self.producer.back_pressure(), apart, deadline)
+            .serve_until_empty(py, self.producer.back_pressure(), excluded, deadline)
     }
 
     /// Sends the accumulated messages, without waiting.

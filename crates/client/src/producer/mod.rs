@@ -344,7 +344,7 @@ impl Producer {
         self.shared.closed.store(true, Ordering::Release);
     }
 
-    /// Says goodbye to the brokers and ends every connection. What is on its way fails. Once begun it goes on without
+    /// Unregisters from the brokers and ends every connection. What is on its way fails. Once begun it goes on without
     /// its caller; a later call waits for it.
     pub async fn shut(&self) {
         self.close();

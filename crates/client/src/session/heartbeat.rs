@@ -3,7 +3,7 @@
 
 use crate::error::ClientError;
 use crate::session::connections::{Connections, Present};
-use crate::session::late_goodbye::{self, Unanswered};
+use crate::session::late_unregister::{self, Unanswered};
 use crate::session::membership::Membership;
 use crate::session::options::ClientOptions;
 use crate::session::routes::Routes;
@@ -23,8 +23,8 @@ use tokio::time::Instant;
 
 /// How often new connections are looked for.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for the last heartbeats before a goodbye, and for its answers.
-const GOODBYE: Duration = Duration::from_millis(500);
+/// Time for the last heartbeats before the client unregisters, and for the answers to that.
+const UNREGISTER_TIME: Duration = Duration::from_millis(500);
 
 /// The last round of heartbeats: its time, and what was known then.
 struct LastRound {
@@ -58,9 +58,9 @@ pub(crate) struct Heartbeat {
     routes: Routes,
     pub(crate) membership: Arc<Membership>,
     timeout: Duration,
-    // Shared by heartbeats until they are answered, whatever has become of their callers; a goodbye has it alone.
-    // Brokers work on requests of one connection at once: a heartbeat behind the goodbye would register the client
-    // again.
+    // Shared by heartbeats until they are answered, whatever has become of their callers; `unregister` has it alone.
+    // Brokers work on several requests of a connection at a time: a heartbeat that they handle last would register the
+    // client again.
     on_their_way: Arc<RwLock<()>>,
     unanswered: Unanswered,
     // Guards the addresses of brokers that took the last heartbeat which they have answered. Nothing else is locked
@@ -230,16 +230,15 @@ impl Heartbeat {
         }
     }
 
-    /// Says goodbye for good: no heartbeat follows, whatever is still under way in this client.
+    /// Unregisters for good: no heartbeat follows, whatever is still under way in this client.
     pub(crate) async fn end(&self) {
         self.membership.has_ended.store(true, Ordering::Release);
         self.unregister().await;
     }
 
-    /// Says goodbye to every connected broker, after the heartbeats that are on their way; what fails does not matter
-    /// any more.
+    /// Unregisters from every connected broker, after the heartbeats that are on their way. Failures are ignored.
     pub(crate) async fn unregister(&self) {
-        let wait = GOODBYE.min(self.timeout);
+        let wait = UNREGISTER_TIME.min(self.timeout);
         // One that has not answered by then hears of both later, maybe in the wrong order.
         let _alone = tokio::time::timeout(wait, self.on_their_way.write()).await;
         if !self.membership.is_away() {
@@ -252,7 +251,7 @@ impl Heartbeat {
         let silent = self.unanswered.of(&connected);
         let mut requests = JoinSet::new();
         for address in connected {
-            let (client, command) = (self.client.clone(), self.membership.goodbye());
+            let (client, command) = (self.client.clone(), self.membership.unregistration());
             requests.spawn(async move {
                 if let Err(error) = client.request(&address, command, wait).await {
                     tracing::debug!(address, %error, "cannot unregister from a broker");
@@ -261,7 +260,7 @@ impl Heartbeat {
         }
         while requests.join_next().await.is_some() {}
         if !silent.is_empty() {
-            late_goodbye::say_later(&self.client, &self.connections, &self.membership, silent);
+            late_unregister::unregister_later(&self.client, &self.connections, &self.membership, silent);
         }
     }
 }

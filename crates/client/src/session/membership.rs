@@ -175,7 +175,10 @@ impl Membership {
     /// All subscriptions, as brokers read them.
     pub(crate) fn subscription_data(&self) -> Vec<SubscriptionData> {
         let known = lock(&self.subscriptions);
-        known.iter().map(|(topic, wish)| wish.data(topic)).collect()
+        known
+            .iter()
+            .map(|(topic, subscription)| subscription.data(topic))
+            .collect()
     }
 
     /// Apache's name for which members of the group get a message: one or all.
@@ -198,7 +201,7 @@ impl Membership {
     }
 
     /// The request by which the client leaves its group.
-    pub(super) fn goodbye(&self) -> Command {
+    pub(super) fn unregistration(&self) -> Command {
         let group = self.group.as_str();
         let header = UnregisterClientRequestHeader {
             client_id: &self.client_id,

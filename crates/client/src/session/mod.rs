@@ -5,7 +5,7 @@ pub mod address_server;
 pub mod connections;
 pub(crate) mod heartbeat;
 pub(crate) mod identity;
-mod late_goodbye;
+mod late_unregister;
 pub(crate) mod membership;
 pub mod name_servers;
 mod namespace;

@@ -107,9 +107,9 @@ impl LogScan {
                 Err(reason) => return Ok(Stop::Damaged(reason)),
             };
             let next = position + to_i64(size);
-            let wish = visitor(&record, bytes);
+            let flow = visitor(&record, bytes);
             self.position = next;
-            if wish.is_break() {
+            if flow.is_break() {
                 return Ok(Stop::Paused);
             }
         }

@@ -16,7 +16,7 @@ mod reply;
 pub(crate) use checks::refuse_unsupported;
 
 use crate::context::{BrokerContext, NewGroup, born_host};
-use crate::delivery::transactions;
+use crate::delivery::{half, transactions};
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
 use crate::message::properties::{self, ParsedProperties, names};
@@ -217,7 +217,7 @@ impl Send {
         let (stored_topic, stored_queue, sys_flag) = if half {
             let key = unique_key.unwrap_or_default();
             transactions::half_properties(&mut text, key, &topic.topic_name, queue_id);
-            (HALF_TOPIC, 0, sys_flag::with_transaction(sys_flag, 0))
+            (HALF_TOPIC, half::QUEUE, sys_flag::with_transaction(sys_flag, 0))
         } else {
             (topic.topic_name.as_str(), queue_id, sys_flag)
         };

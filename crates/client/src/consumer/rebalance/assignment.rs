@@ -101,7 +101,7 @@ impl ConsumerShared {
         let mut lost = Vec::new();
         let keys: Vec<Arc<QueueKey>> = state.queues.keys().filter(|key| scope(key)).cloned().collect();
         for key in keys {
-            let is_wanted = wanted.iter().any(|wish| wish.key == key);
+            let is_wanted = wanted.iter().any(|one| one.key == key);
             let mut is_kept = false;
             if let Some(queue) = state.queues.get_mut(&key) {
                 let was_leaving = queue.listeners.is_leaving;
@@ -169,31 +169,31 @@ impl ConsumerShared {
     ) -> (Vec<Fresh>, Vec<Arc<QueueKey>>) {
         let mut fresh = Vec::new();
         let mut changed = Vec::new();
-        for wish in wanted {
-            if wish.start.is_none()
-                && let Some(queue) = state.queues.get_mut(&wish.key)
+        for one in wanted {
+            if one.start.is_none()
+                && let Some(queue) = state.queues.get_mut(&one.key)
             {
-                if self.resubscribe(queue, wish.subscription) {
-                    changed.push(wish.key);
+                if self.resubscribe(queue, one.subscription) {
+                    changed.push(one.key);
                 }
                 continue;
             }
             let generation = self.next_generation();
-            let mut queue = ProcessQueue::new(wish.key.clone(), wish.subscription, generation);
+            let mut queue = ProcessQueue::new(one.key.clone(), one.subscription, generation);
             queue.listeners.is_shared = self.options.is_broadcasting;
             queue.max_span = self.options.max_span;
             if matches!(departure, Departure::Announced(_)) {
                 queue.phase = Phase::New;
             }
-            if let Some(before) = state.queues.get(&wish.key) {
+            if let Some(before) = state.queues.get(&one.key) {
                 queue.committing = before.committing.clone();
             }
-            state.queues.insert(wish.key.clone(), queue);
+            state.queues.insert(one.key.clone(), queue);
             fresh.push(Fresh {
-                key: wish.key,
-                start: wish.start,
+                key: one.key,
+                start: one.start,
                 generation,
-                is_contended: wish.is_contended,
+                is_contended: one.is_contended,
             });
         }
         (fresh, changed)

@@ -7,6 +7,11 @@
 //!           a caller waits for one of its messages, and
 //!           nothing of its partition queue is in flight ----> leaves: a lone message at once, and under load each
 //!                                                             batch is what came while the one before was away
+//! eager     a caller waits for a message of this batch: it does not linger while nothing else is in flight
+//! sealed    a batch that takes no more messages and waits to leave
+//! draining  a thread is sending the partition queue's batches: other threads leave them to it
+//! corked    the partition queue's batches wait until their caller has pushed all it has (Linux `TCP_CORK`)
+//!
 //! The partition queue of one broker's queue has one frame in flight at a time: order holds, whatever is tried again.
 //! ```
 //! A message costs one lock, a copy of its bytes and no allocation; a batch costs one send. The timer sleeps while

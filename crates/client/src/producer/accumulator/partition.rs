@@ -103,11 +103,12 @@ impl<T> ReadyBatch<T> {
 #[derive(Debug)]
 pub(super) struct PartitionQueue<T> {
     pub(super) open: Option<OpenBatch<T>>,
+    /// Batches that take no more messages, oldest first.
     pub(super) sealed: VecDeque<ReadyBatch<T>>,
     pub(super) in_flight: usize,
-    /// A thread is sending this partition queue's batches: it looks again before it stops.
+    /// A thread is sending this partition queue's batches: it checks for more before it stops.
     pub(super) draining: bool,
-    /// The partition queue waits to be uncorked.
+    /// Its batches wait until their caller has pushed all it has.
     pub(super) corked: bool,
 }
 

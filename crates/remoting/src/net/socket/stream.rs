@@ -99,10 +99,10 @@ impl Stream {
         }
     }
 
-    /// Says goodbye, if the socket takes it at once: a peer then knows that nothing was cut off.
+    /// Sends TLS's `close_notify`, if the socket takes it at once: a peer then knows that nothing was cut off.
     #[cfg_attr(
         not(feature = "tls"),
-        expect(unused_variables, reason = "plain TCP has no goodbye")
+        expect(unused_variables, reason = "plain TCP has no such message")
     )]
     pub(crate) fn end(&mut self, cx: &mut Context<'_>) {
         match self {

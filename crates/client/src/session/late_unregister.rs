@@ -1,8 +1,8 @@
-//! A second goodbye for brokers that had not answered a heartbeat when they got the first one.
+//! A second unregistration at brokers that had not answered a heartbeat when they got the first one.
 //!
-//! Such a broker may have the heartbeat still. Apache's works on the two in different threads, so that the member may
-//! be registered last: nobody runs it, and its share of the queues rests. While other clients keep the connection open
-//! nothing but another goodbye ends that.
+//! Such a broker may have the heartbeat still. Apache's works on the two in different threads, so the member may be
+//! registered last, although it has ended: nobody reads its share of the queues. While other clients keep the
+//! connection open, only another unregistration ends that.
 
 use crate::session::connections::Connections;
 use crate::session::membership::Membership;
@@ -49,9 +49,9 @@ impl Unanswered {
     }
 }
 
-/// Says goodbye to these brokers again once they answer, unless the member is back by then: the goodbye would be taken
-/// for its own.
-pub(super) fn say_later(
+/// Unregisters from these brokers again once they answer, unless the member is back by then: it would be taken for its
+/// own unregistration.
+pub(super) fn unregister_later(
     client: &Client,
     connections: &Arc<Connections>,
     membership: &Arc<Membership>,
@@ -63,26 +63,26 @@ pub(super) fn say_later(
         let Some(client) = client.join(Arc::new(ProcessorTable::new())) else {
             return;
         };
-        let mut goodbyes = JoinSet::new();
+        let mut requests = JoinSet::new();
         for address in silent {
             let (client, connections) = (client.clone(), connections.clone());
             let membership = membership.clone();
-            goodbyes.spawn(async move {
+            requests.spawn(async move {
                 // The first answer says that the broker works on requests again.
                 for time in [SILENCE, SETTLED] {
                     let is_connected = client.connected().contains(&address);
                     if !is_connected || membership.is_back(&connections) {
                         return;
                     }
-                    let outcome = client.request(&address, membership.goodbye(), time).await;
+                    let outcome = client.request(&address, membership.unregistration(), time).await;
                     if outcome.is_err() {
                         return;
                     }
                     tokio::time::sleep(SETTLED).await;
                 }
-                tracing::debug!(address, "said goodbye again");
+                tracing::debug!(address, "unregistered again");
             });
         }
-        while goodbyes.join_next().await.is_some() {}
+        while requests.join_next().await.is_some() {}
     });
 }
