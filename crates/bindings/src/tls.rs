@@ -26,7 +26,7 @@ impl From<TlsError> for Error {
 impl From<rcgen::Error> for Error {
     fn from(error: rcgen::Error) -> Self {
         Self::Config {
-            text: format!("cannot make a certificate: {error}"),
+            text: format!("cannot create a certificate: {error}"),
         }
     }
 }

@@ -59,7 +59,7 @@ async fn an_ordered_group_gets_a_queue_again_when_all_of_it_is_done() {
         .unwrap()
         .unwrap();
     assert_eq!(bodies(&popped(&answer)), ["m03", "m04", "m05"]);
-    // Not acknowledged: they come again in the same queue and order, by themselves.
+    // Not acknowledged: they are delivered again in the same queue and order, by themselves.
     let again = site.asking(ordered("c", LONG_MS, 30_000));
     let answer = tokio::time::timeout(LIMIT, again)
         .await

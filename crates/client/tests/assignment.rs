@@ -729,7 +729,11 @@ fn a_queue_that_goes_does_not_wait_for_a_slow_call() {
     });
     puller.finish(&work, 0..1, &[]);
     world.runtime.block_on(puller.shut(true)).unwrap();
-    assert_eq!(world.consumed[0].position(), Some(0), "it comes again elsewhere");
+    assert_eq!(
+        world.consumed[0].position(),
+        Some(0),
+        "it is delivered again elsewhere"
+    );
 }
 
 /// As in a forked child, where the parent's memberships never end.

@@ -128,7 +128,7 @@ pub enum StoreError {
         /// The option that sets it.
         key: &'static str,
     },
-    /// Something else has the name of a file of the log. Were it passed over, its messages would seem deleted.
+    /// Something else has the name of a file of the log. Were it skipped, its messages would seem deleted.
     #[error("{} is {what}, where a file of the log should be: move it away; if the file is elsewhere, put it back", path.display())]
     NotAFile {
         /// Path of the thing.
@@ -211,7 +211,7 @@ pub enum StoreError {
         reason: String,
     },
     /// The file system is nearly full.
-    #[error("no space for messages: {limit}; at the last look {free_bytes} bytes were free on the file system of {} ({used_percent} % used), and writing goes on by itself when a look every second finds space", path.display())]
+    #[error("no space for messages: {limit}; at the last check {free_bytes} bytes were free on the file system of {} ({used_percent} % used), and writing goes on by itself when the check of every second finds space", path.display())]
     DiskFull {
         /// A path on the file system.
         path: PathBuf,

@@ -337,8 +337,9 @@ class BrokerOptions(WatchedOptions):
     )
     append_topic_for_timer_delete_key: bool = option(
         default=False,
-        text="a recall names the topic of its message, too, so that messages of other topics with "
-        "its unique key are delivered; other brokers of 5.5.0 need it to read such a recall",
+        text="recalls name the topic as well as the unique key, so that a recall cannot cancel a "
+        "message of another topic; an Apache 5.5.0 broker that takes over the store needs the "
+        "same setting",
         live=True,
     )
     max_message_size: int = option(

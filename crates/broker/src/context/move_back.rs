@@ -2,7 +2,7 @@
 //!
 //! `pyrmq log repair` may end the log before messages that were consumed, delivered or checked already, and a log that
 //! has failed may lose some after their offsets were written. New messages take the places of the lost ones, so they
-//! would be passed over. Apache corrects only the delay levels (`ScheduleMessageService.correctDelayOffset`).
+//! would be skipped. Apache corrects only the delay levels (`ScheduleMessageService.correctDelayOffset`).
 
 use crate::context::BrokerContext;
 use crate::delivery::schedule::Delays;

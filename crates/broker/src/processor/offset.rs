@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Returns a group's offset of a queue (14). A group without one starts at 0 while the queue's first message can still
-/// be read cheaply, so a new group on a young topic misses nothing.
+/// be read cheaply, so a new group misses nothing of a new topic.
 pub(crate) fn query(context: &BrokerContext, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryConsumerOffsetRequestHeader::decode(&request.fields)?;
     if let Some(committed) = context

@@ -138,7 +138,7 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (
         request::POP_ROLLBACK,
         pop::rollback,
-        "nothing to do: as a broker without RocksDB",
+        "nothing to do, as in a broker without RocksDB",
     ),
     (
         request::VIEW_BROKER_STATS_DATA,
@@ -193,7 +193,7 @@ const LONG_CHANGES: &[(i32, Function, &str)] = &[
     (
         request::INVOKE_BROKER_TO_RESET_OFFSET,
         offset::reset,
-        "without useServerSideResetOffset by its members (220)",
+        "by the group's members (220), unless useServerSideResetOffset is set",
     ),
     (
         request::RESUME_CHECK_HALF_MESSAGE,
@@ -230,7 +230,7 @@ const SENDS: &[(i32, &str)] = &[
 
 const ENDS: &[(i32, &str)] = &[(
     request::END_TRANSACTION,
-    "the op message is written at once; asks by 39",
+    "the op message is written at once; the check sends 39",
 )];
 
 const RECALLS: &[(i32, &str)] = &[(request::RECALL_MESSAGE, "needs recallMessageEnable")];
@@ -242,7 +242,7 @@ const REPLIES: &[(i32, &str)] = &[
 
 const STATUS: &[(i32, &str)] = &[(
     request::INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-    "asks the members by 221",
+    "requests it from the members by 221",
 )];
 
 const CALLS: &[(i32, &str)] = &[
@@ -257,7 +257,7 @@ const CALLS: &[(i32, &str)] = &[
 const POPS: &[(i32, &str)] = &[
     (
         request::POP_MESSAGE,
-        "main port only; the client's clock does not count",
+        "main port only; the client's clock has no effect",
     ),
     (request::NOTIFICATION, "as 200050"),
 ];

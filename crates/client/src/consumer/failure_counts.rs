@@ -56,11 +56,11 @@ impl Default for Counts {
 /// What became of messages that were not handled, counted since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailureCounts {
-    /// Messages that come again.
+    /// Messages that are delivered again.
     pub later: u64,
     /// Messages that became dead letters.
     pub dead: u64,
-    /// Messages that could not be read, and were passed over.
+    /// Messages that could not be read, and were skipped.
     pub unreadable: u64,
 }
 

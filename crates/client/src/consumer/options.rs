@@ -83,7 +83,7 @@ pub struct PullerOptions {
     /// `ahead_bytes` bounds them. Apache `pullThresholdForQueue`: 1,000 for each queue.
     pub ahead_messages: Option<usize>,
     /// How far a queue is handed out to listeners beyond its first unfinished message: after a crash, at most this many
-    /// messages come again. Apache `consumeConcurrentlyMaxSpan`: 2,000.
+    /// messages are delivered again. Apache `consumeConcurrentlyMaxSpan`: 2,000.
     pub max_span: usize,
     /// How often changed positions go to the broker (Apache `autoCommitIntervalMillis`: 5 s). `None`: only `commit`
     /// sends any, neither a timer nor the end nor a queue that is given back (Apache `autoCommit` false).

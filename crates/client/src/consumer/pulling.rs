@@ -166,7 +166,7 @@ impl ConsumerShared {
         error: &ClientError,
     ) {
         if let Some(offset) = passed_over {
-            tracing::error!(%key, offset, %error, "message cannot be read: passed over");
+            tracing::error!(%key, offset, %error, "message cannot be read: skipped");
             self.counts.add_unreadable();
             return self.pull(key);
         }
@@ -342,11 +342,12 @@ impl PullAnswer {
         Ok(self)
     }
 
-    /// As [`Self::checked`], for a slave's answer. Only the master knows where a queue begins and ends: a slave may
+    /// Checks a slave's answer like [`Self::checked`]. Only the master knows where a queue begins and ends: a slave may
     /// have only its newest part, and may lag behind.
     fn checked_of_slave(mut self, address: &str, pull_offset: i64) -> Result<Self, ClientError> {
         if self.code == response::PULL_OFFSET_MOVED {
-            let remark = format!("the slave does not have offset {pull_offset}: it is asked of the master");
+            let remark =
+                format!("the slave does not have offset {pull_offset}: it is requested from the master");
             return Err(ClientError::refused(WHAT, address, self.code, Some(remark)));
         }
         self.next_offset = if self.first > pull_offset {

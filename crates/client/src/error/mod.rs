@@ -223,7 +223,7 @@ pub enum ClientError {
     /// A queue that another member has now.
     #[error(
         "queue {queue_id} of topic `{topic}` on broker `{broker}` has gone to another member, which begins where the \
-         group has committed: what was returned of it since comes again there"
+         group has committed: what was returned of it since is delivered again there"
     )]
     QueueGone {
         /// The topic.

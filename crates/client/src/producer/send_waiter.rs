@@ -2,7 +2,7 @@
 //!
 //! The first is woken by the thread that has the outcomes, and each wakes the one behind it as soon as it runs, before
 //! it goes on: with all awake at once they would fight for what they need next (the interpreter), and most would be put
-//! to sleep a second time. Nobody depends on what another does afterwards. One that no longer waits is passed over.
+//! to sleep a second time. Nobody depends on what another does afterwards. One that no longer waits is skipped.
 
 use pyrmq_remoting::sync::{get_mut, lock, wait_while};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};

@@ -27,7 +27,7 @@ const OUTGOING_BYTES: usize = 1 << 40;
 /// own limit.
 const PENDING: usize = 1 << 24;
 
-/// What a client is in its group.
+/// Whether a client produces or consumes in its group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A producer with this client id.

@@ -172,7 +172,7 @@ fn several(context: &BrokerContext, request: &Command) -> Result<Option<i64>, Re
                     topic = ack.topic,
                     group = ack.consumer_group,
                     reason = refusal.remark,
-                    "passed over an entry of a batch of acknowledgements"
+                    "skipped an entry of a batch of acknowledgements"
                 );
                 if matches!(
                     refusal.code,

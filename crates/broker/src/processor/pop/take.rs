@@ -6,7 +6,7 @@
 //!   -> nothing: held until messages arrive
 //! ```
 //! The pop check point is in the log before the offset moves, and offsets are written to their file after a flush of
-//! the log: whatever is lost in a crash, no message is passed over.
+//! the log: whatever is lost in a crash, no message is skipped.
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;

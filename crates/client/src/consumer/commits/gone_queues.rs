@@ -1,5 +1,5 @@
 //! Queues that have gone to other members with messages that were returned and not committed. A commit names them: the
-//! application would take what it has handled for done, and the messages come again.
+//! application would take what it has handled for done, and the messages are delivered again.
 
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::shared::ConsumerShared;

@@ -4,7 +4,7 @@
 //! ```text
 //!           take_work            finish
 //! buffered ----------> in flight ------> done: commits may go up to it
-//!     ^                   |  |---------> handed back to the broker: comes again by the retry topic, then done
+//!     ^                   |  |---------> handed back to the broker: delivered again through the retry topic, then done
 //!     |___________________|  |---------> tried again here after a pause (orderly, keyed)
 //!        given to another listener
 //! ```
@@ -136,7 +136,7 @@ impl Puller {
     }
 
     /// Says what became of the messages with these indexes in the work: those that `failed` does not name are done.
-    /// What was finished before is passed over.
+    /// What was finished before is skipped.
     pub fn finish(&self, work: &Work, indexes: Range<usize>, failed: &[(usize, Failure)]) {
         self.shared.finish(work, indexes, failed);
     }

@@ -43,7 +43,7 @@ fn send_back_pause(refusals: u32) -> Duration {
 
 impl ConsumerShared {
     /// Decides what becomes of a message that was not handled. False: it cannot be read, so that nobody can handle it
-    /// and no broker takes it back; it is passed over.
+    /// and no broker takes it back; it is skipped.
     pub(crate) fn sort(&self, left: &mut Unhandled, message: Messages, failure: Failure) -> bool {
         match failure {
             Failure::Untouched => left.put_back.push(message),
@@ -55,7 +55,7 @@ impl ConsumerShared {
             }
             _ if !message.is_readable() => {
                 let offset = message.chunk.offset(message.first).unwrap_or(-1);
-                tracing::error!(key = %message.chunk.queue, offset, "message cannot be read: passed over");
+                tracing::error!(key = %message.chunk.queue, offset, "message cannot be read: skipped");
                 self.counts.add_unreadable();
                 return false;
             }
@@ -181,7 +181,7 @@ impl ConsumerShared {
                     tracing::info!(%key, "the broker accepts returned messages again");
                 }
                 // A broker counts the deliveries before this one; with a number of its own for the group it may put a
-                // message among the dead letters that is counted here as one that comes again.
+                // message among the dead letters that is counted here as one that is delivered again.
                 let is_last = |max| message.deliveries() > max;
                 if delay_level == DEAD_LETTER || self.options.max_tries.is_some_and(is_last) {
                     self.counts.add_dead();

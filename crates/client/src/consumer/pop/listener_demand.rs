@@ -195,7 +195,7 @@ impl PopState {
                 continue;
             };
             if message.receipt.until() <= now {
-                // It comes again by itself.
+                // It is delivered again by itself.
                 continue;
             }
             let last = taken.last().map(|last| &last.message.chunk.queue);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! done     -> acknowledged
-//! later    -> hidden for the pause of its delay level: comes again by the broker, one delivery later
+//! later    -> hidden for the pause of its delay level: delivered again by the broker, one delivery later
 //! too often, dead -> to the group's dead letters, then acknowledged (as Apache's proxy does)
 //! not begun -> given back at once when the consumer ends, without counting as a delivery
 //! ```
@@ -201,7 +201,7 @@ impl PopListener {
         self.settle(async move {
             let outcomes = shared.acknowledge(&receipts).await;
             for error in outcomes.into_iter().filter_map(Result::err) {
-                tracing::warn!(%error, "a message that is done may come again");
+                tracing::warn!(%error, "a message that is done may be delivered again");
             }
         });
     }
@@ -231,9 +231,9 @@ impl PopListener {
                 return shared.bury(message).await;
             };
             counts.add_later();
-            // Without an answer it comes again after its invisible time.
+            // Without an answer it is delivered again after its invisible time.
             if let Err(error) = shared.change(&message.receipt, pause.min(MAX_INVISIBLE)).await {
-                tracing::debug!(%error, "the pause of a message was not set: it comes again after its time");
+                tracing::debug!(%error, "the pause of a message was not set: it is delivered again after its time");
             }
         });
     }

@@ -162,7 +162,7 @@ impl Receipt {
         self.state().is_in_doubt = true;
     }
 
-    /// The broker has taken an acknowledgement. An error: the message may come again all the same.
+    /// The broker has taken an acknowledgement. An error: the message may be delivered again all the same.
     pub(crate) fn acknowledged(&self) -> Result<(), ClientError> {
         let reason = {
             let mut state = self.state();

@@ -176,7 +176,7 @@ impl PopShared {
                     .into_iter()
                     .filter_map(Result::err)
                 {
-                    tracing::debug!(%error, "a message with another tag comes again");
+                    tracing::debug!(%error, "a message with another tag is delivered again");
                 }
             });
         }

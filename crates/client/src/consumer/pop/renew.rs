@@ -138,7 +138,7 @@ impl PopShared {
         while let Some(done) = requests.join_next().await {
             match done {
                 Ok(Ok(renewed)) => kept.push(renewed),
-                Ok(Err(error)) => tracing::debug!(%error, "a message was not renewed: it comes again"),
+                Ok(Err(error)) => tracing::debug!(%error, "a message was not renewed: it is delivered again"),
                 Err(_) => {}
             }
         }

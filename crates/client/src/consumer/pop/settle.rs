@@ -2,8 +2,8 @@
 //!
 //! An acknowledgement may be repeated: one that comes twice is taken once. So one whose answer was lost is sent again
 //! while the message's time lasts. A change of the time must not be repeated: each begins a check point of its own, and
-//! nobody knows the handle of the one whose answer was lost. Such a receipt is in doubt: its message may come again
-//! though it is acknowledged.
+//! nobody knows the handle of the one whose answer was lost. Such a receipt is in doubt: its message may be delivered
+//! again though it is acknowledged.
 
 use crate::consumer::options::check_invisible;
 use crate::consumer::pop::answer::Popped;
@@ -252,7 +252,7 @@ impl PopShared {
         }
         while let Some(done) = requests.join_next().await {
             if let Ok(Err(error)) = done {
-                tracing::debug!(%error, "a message was not given back: it comes again after its time");
+                tracing::debug!(%error, "a message was not given back: it is delivered again after its time");
             }
         }
     }
@@ -265,8 +265,8 @@ impl PopShared {
         }
     }
 
-    /// Puts a message that was tried too often among the dead letters, and counts it. If that fails it comes again, and
-    /// is tried anew.
+    /// Puts a message that was tried too often among the dead letters, and counts it. If that fails it is delivered
+    /// again, and is tried anew.
     pub(crate) async fn bury(self: &Arc<Self>, message: Popped) {
         let one = Messages {
             chunk: message.chunk.clone(),
@@ -277,7 +277,7 @@ impl PopShared {
         };
         let queue = &message.chunk.queue;
         if let Err(error) = self.send_back.send(&one, DEAD_LETTER).await {
-            return tracing::warn!(%queue, %error, "message not put among the dead letters: it comes again");
+            return tracing::warn!(%queue, %error, "message not put among the dead letters: it is delivered again");
         }
         self.counts.add_dead();
         tracing::warn!(%queue, tries = message.reconsume_times(), "message exceeded its retries: sent to the dead letters");

@@ -360,7 +360,7 @@ impl PopState {
         {
             let left = batch.left(now);
             if left.is_zero() {
-                // They come again by themselves.
+                // They are delivered again by themselves.
                 continue;
             }
             if batch.invisible != receive.invisible || left < receive.invisible / 2 {
@@ -413,7 +413,7 @@ impl PopState {
     /// Takes the messages that nobody asked for in time.
     pub(crate) fn take_idle(&mut self, now: Instant) -> Vec<Popped> {
         let mut idle = Vec::new();
-        // They come again by themselves, behind those that were not acknowledged.
+        // They are delivered again by themselves, behind those that were not acknowledged.
         self.behind.retain(|behind| !behind.batch.left(now).is_zero());
         if self.pending.is_empty() {
             self.ready.retain_mut(|batch| {

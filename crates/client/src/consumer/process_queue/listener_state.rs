@@ -124,7 +124,7 @@ impl ListenerState {
     }
 
     /// Messages given back before a later one of the queue was finished. A consumer that ends hands out these only: if
-    /// they stayed, what is done behind them would come again.
+    /// they stayed, what is done behind them would be delivered again.
     fn take_gap(&mut self, max: usize) -> Option<Messages> {
         let below = self.in_flight.highest_finished()?;
         let is_below = |one: &Messages, index| one.chunk.offset(index).is_some_and(|offset| offset < below);

@@ -26,7 +26,7 @@ use std::time::Instant;
 pub use chunk::{Chunk, Span};
 pub use queue_key::QueueKey;
 
-/// A message that comes alone and cannot be read is asked for this often before it is passed over.
+/// A message that comes alone and cannot be read is asked for this often before it is skipped.
 const UNREADABLE_TRIES: u32 = 4;
 
 /// Messages that wait are copied when they are at most this part of their answer: a quarter.
@@ -203,7 +203,7 @@ impl ProcessQueue {
         self.next_pull.is_some_and(|next| next < self.suspect_until)
     }
 
-    /// Deals with an answer that cannot be taken apart. Returns the offset of the message that is passed over when it
+    /// Deals with an answer that cannot be taken apart. Returns the offset of the message that is skipped when it
     /// came alone and could not be read repeatedly: all others are kept.
     pub(crate) fn refuse_answer(&mut self, next_offset: i64) -> Option<i64> {
         let offset = self.next_pull?;

@@ -200,7 +200,8 @@ impl ConsumerShared {
     }
 
     /// Gives a queue that stays its new subscription. True when that selects other messages: what was fetched is
-    /// forgotten, and the queue must be pulled. What was handed out is done or comes again as without the change.
+    /// forgotten, and the queue must be pulled. What was handed out is done or is delivered again as without the
+    /// change.
     fn resubscribe(&self, queue: &mut ProcessQueue, subscription: Arc<Subscription>) -> bool {
         let before = std::mem::replace(&mut queue.subscription, subscription);
         let is_same =
@@ -209,7 +210,7 @@ impl ConsumerShared {
             return false;
         }
         let (done, is_group_start, settling) = (queue.done, queue.is_group_start, queue.settling);
-        // Outcomes of what listeners have now are ignored after the restart, so it comes again.
+        // Outcomes of what listeners have now are ignored after the restart, so it is delivered again.
         let begin = if self.options.is_listening {
             done
         } else {
@@ -284,7 +285,7 @@ impl ConsumerShared {
     }
 
     /// Where the group has come, else where it shall begin. A slave that has not heard of the last commits knows less:
-    /// then messages come again. But none may be passed over by what it has not heard of.
+    /// then messages are delivered again. But none may be skipped by what it has not heard of.
     async fn begin_of(&self, key: &QueueKey) -> Result<i64, ClientError> {
         if self.options.is_broadcasting {
             if let Some(offset) = self.local_offset(key) {

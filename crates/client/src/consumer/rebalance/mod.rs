@@ -95,8 +95,8 @@ impl ConsumerShared {
         given_back.map(|()| true)
     }
 
-    /// Subscribes to the topic by which messages that were handed back come again. Brokers make it when they hear of
-    /// the group, so its queues are found with one of the next looks.
+    /// Subscribes to the topic by which messages that were handed back are delivered again. Brokers make it when they
+    /// hear of the group, so its queues are found with one of the next looks.
     pub(crate) fn subscribe_retry_topic(self: &Arc<Self>) {
         let topic: Arc<str> = names::retry_topic(&self.options.client.group).into();
         if self.heartbeat.membership.subscription(&topic).is_some() {

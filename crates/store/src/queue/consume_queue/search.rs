@@ -16,7 +16,7 @@ const MANY_UNITS: i64 = 8192;
 
 impl ConsumeQueue {
     /// Binary search over the units between two indexes. `matches` must hold for none in a first part and for all in
-    /// the rest; fillers are passed over. Returns the index of the first match, or `to` if there is none.
+    /// the rest; fillers are skipped. Returns the index of the first match, or `to` if there is none.
     pub(crate) fn first_where(
         &self,
         fs: &dyn Fs,

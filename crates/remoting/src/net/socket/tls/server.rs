@@ -87,7 +87,8 @@ impl ServerTls {
     }
 
     /// Looks at the first byte of a new connection, and performs the handshake if it begins one. A plain connection may
-    /// stay silent for `idle`. Of the handshake's time its PROXY header has `spent` some since the connection `begun`.
+    /// stay silent for `idle`. `begun`: when the connection did; `spent`: what its PROXY header has used of the time
+    /// for the handshake.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
