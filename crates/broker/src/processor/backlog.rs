@@ -92,10 +92,12 @@ pub(super) struct BacklogEntry {
 #[derive(Debug)]
 pub(super) struct BacklogFull(pub(super) Load);
 
-/// Whose requests left no room for one more: what they use, and what they may.
+/// Why a request did not fit: what is used, and the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoRoom {
+    /// By the requests of all connections.
     OfAll(Load, Load),
+    /// By those of its own connection.
     OfConnection(Load, Load),
 }
 

@@ -35,7 +35,7 @@ pub enum Allocation {
         /// Points of each member on the ring.
         virtual_nodes: usize,
     },
-    /// As whoever takes this consumer's callbacks says.
+    /// A function of the application chooses them.
     Custom,
 }
 
@@ -71,7 +71,7 @@ pub enum OutOfRange {
 pub struct PullerOptions {
     /// What every client has.
     pub client: ClientOptions,
-    /// Messages asked for at once. Apache `pullBatchSize`: 32, which is also what its brokers give at most by default;
+    /// Messages requested at once. Apache `pullBatchSize`: 32, which is also what its brokers give at most by default;
     /// ours give up to 1,024.
     pub batch: i32,
     /// How long a broker may hold a pull without a message. Apache `brokerSuspendMaxTimeMillis`: 15 s.
@@ -88,7 +88,7 @@ pub struct PullerOptions {
     /// How often changed positions go to the broker (Apache `autoCommitIntervalMillis`: 5 s). `None`: only `commit`
     /// sends any, neither a timer nor the end nor a queue that is given back (Apache `autoCommit` false).
     pub commit_interval: Option<Duration>,
-    /// How often the share of the queues is looked at again. Apache `rebalanceInterval`: 20 s.
+    /// How often the share of the queues is computed again. Apache `rebalanceInterval`: 20 s.
     pub rebalance_interval: Duration,
     /// How the group shares its queues.
     pub allocation: Allocation,

@@ -157,7 +157,7 @@ impl ConsumerShared {
         }
     }
 
-    /// Goes on after an answer that cannot be taken apart: its messages are asked for one by one.
+    /// Goes on after an answer that cannot be taken apart: its messages are requested one by one.
     fn unreadable(
         self: &Arc<Self>,
         key: &Arc<QueueKey>,

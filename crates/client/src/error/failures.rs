@@ -11,9 +11,9 @@ use std::time::Instant;
 pub struct Attempt {
     /// Counted from 1.
     pub number: u32,
-    /// The broker that was asked.
+    /// The broker that got the request.
     pub broker: Arc<str>,
-    /// The queue that was asked for; -1: the broker was to choose.
+    /// The queue that was requested; -1: the broker was to choose.
     pub queue_id: i32,
     /// When it began, in milliseconds of the send.
     pub began_ms: u64,
@@ -65,9 +65,9 @@ pub struct SendFailure {
     pub message_ids: String,
     /// Messages of the batch; `None`: a message that is sent alone.
     pub batch: Option<NonZeroU32>,
-    /// The broker that was asked last.
+    /// The broker that got the last request.
     pub broker: Option<Arc<str>>,
-    /// The queue that was asked for last.
+    /// The queue that was requested last.
     pub queue_id: Option<i32>,
     /// Attempts made.
     pub attempts: u32,

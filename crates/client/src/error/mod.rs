@@ -14,7 +14,7 @@ use std::time::Duration;
 use thiserror::Error;
 pub use window_full::{BrokerFull, WindowFull};
 
-/// A client call that did not do what was asked.
+/// Why a client call failed.
 #[derive(Debug, Clone, Error)]
 pub enum ClientError {
     /// An option out of its range.
@@ -135,7 +135,7 @@ pub enum ClientError {
     /// A broker or name server answered with an error.
     #[error("{address} answered {what} with {name} ({code}): {remark}")]
     Refused {
-        /// What was asked.
+        /// What was requested.
         what: &'static str,
         /// Response code.
         code: i32,
@@ -149,9 +149,9 @@ pub enum ClientError {
     /// The transport failed.
     #[error("{what} failed: {source}")]
     Net {
-        /// What was asked.
+        /// What was requested.
         what: &'static str,
-        /// Address of the server that was asked.
+        /// Address of the server that got the request.
         address: String,
         /// What happened.
         source: Box<NetError>,
@@ -170,7 +170,7 @@ pub enum ClientError {
         /// Place in the batch of the message that this concerns; `None`: the whole frame.
         item: Option<u32>,
     },
-    /// As much is on its way as may be.
+    /// The limit of messages or bytes in flight is reached.
     #[error("{}", .0.text())]
     TooManyInFlight(WindowFull),
     /// Positions that are not committed: brokers did not answer, or refused.
@@ -268,13 +268,13 @@ pub enum ClientError {
         /// Topic.
         topic: String,
     },
-    /// Messages are asked for without a topic.
+    /// Messages are requested without a topic.
     #[error("this consumer is subscribed to no topic: call `subscribe` first")]
     NotSubscribed,
     /// Bytes of the other side that do not follow the format.
     #[error("cannot read the answer of {address} to {what}: {source}")]
     UnreadableAnswer {
-        /// What was asked.
+        /// What was requested.
         what: &'static str,
         /// Address of the server that answered.
         address: String,

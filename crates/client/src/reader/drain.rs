@@ -25,7 +25,7 @@ impl RangeReader {
                 Err(cause) => {
                     self.bad_message(&range, open.position, cause.into())?;
                     let Hop::Record(size) = hop(rest) else {
-                        // Nothing says where the next record begins: what follows is asked for again.
+                        // Nothing says where the next record begins: what follows is requested again.
                         open.position += 1;
                         open.next_begin = open.position;
                         break;
@@ -99,7 +99,7 @@ impl RangeReader {
             });
         }
         if self.step.is_none() {
-            // The probe stood alone: what it left is asked for in the steps that it has taught.
+            // The probe stood alone: what it left is requested in the steps that it has taught.
             self.next = (open.range, next);
         } else {
             self.pull_first(open.range, next, open.to);

@@ -52,7 +52,7 @@ pub enum RangeError {
     Refused {
         /// What was read.
         range: Arc<Range>,
-        /// What was asked for.
+        /// What was requested.
         offset: i64,
         /// Response code.
         code: i32,

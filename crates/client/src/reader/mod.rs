@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! queue    lo ........ lo+s ....... lo+2s ...... lo+3s                  hi
-//! asks     [   ask 0   )[   ask 1   )[   ask 2   )   at most `pulls_in_flight`, answered in any order,
-//! columns  <- front answer, cut? the rest of ask 0 is asked again, in front   taken strictly in this one
+//! pulls    [  pull 0   )[  pull 1   )[  pull 2   )   at most `pulls_in_flight`, answered in any order,
+//! columns  <- front answer, cut? the rest of pull 0 is pulled again, in front   taken strictly in this one
 //! ```
-//! Queue offsets are dense, so the next asks need not wait for an answer. How much a broker gives at once differs
-//! (Apache's gives 32 messages from memory and 8 from disk, whatever is asked: `DefaultMessageStore.getMessage`), so
-//! the step follows what comes. With a filter the broker walks on over what does not match; then a queue has one
-//! ask at a time, and other queues fill the window.
+//! Queue offsets are dense, so the next pulls need not wait for an answer. How much a broker gives at once differs
+//! (Apache's gives 32 messages from memory and 8 from disk, whatever is requested: `DefaultMessageStore.getMessage`),
+//! so the step follows what comes. With a filter the broker walks on over what does not match; then a queue has one
+//! pull at a time, and other queues fill the window.
 //!
 //! A failure that may pass (no connection, busy broker, a queue that is shorter than it was because its broker has
-//! just been started again) is asked again until `timeout`; then it is the read's error. No async: a thread without a
+//! just been started again) is pulled again until `timeout`; then it is the read's error. No async: a thread without a
 //! runtime waits in slices.
 
 mod answer;
@@ -86,7 +86,7 @@ pub struct RangeReader {
 }
 
 impl RangeReader {
-    /// Nothing is asked before the first [`RangeReader::poll`].
+    /// Nothing is requested before the first [`RangeReader::poll`].
     pub fn new(client: Client, ranges: Vec<Range>, options: ReadOptions) -> Self {
         let tags = Tags::parse(&options.tags);
         let columns = Columns::new(options.columns.clone());

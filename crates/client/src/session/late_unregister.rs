@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Until then a client that ends has left its connections: those that nobody else keeps have ended.
+/// Time after which a client that ends has closed the connections that no other client shares.
 const UNTIL_LEFT: Duration = Duration::from_secs(2);
 /// How long a broker that is silent is waited for.
 const SILENCE: Duration = Duration::from_secs(30);

@@ -1,10 +1,10 @@
 //! The name servers of a client: a list that is given, or comes from an HTTP address server.
 //!
-//! A client sticks to one name server until it fails, then goes round. The list is made at the first question, again
-//! every two minutes, and at once when none of it answered: the address server is asked (Apache
-//! `DefaultTopAddressing`), and a host name that has several addresses stands for each of them. A name with one address
-//! stays a name, which is resolved with each connection; when it has moved, its connection ends behind what is under
-//! way. What cannot be learned stays as it was.
+//! A client keeps to one name server until it fails, then tries the next. The list is made at the first request, again
+//! every two minutes, and at once when none of it answered: from the answer of the address server (Apache
+//! `DefaultTopAddressing`), where a host name that has several addresses stands for each of them. A name with one
+//! address stays a name, which is resolved with each connection; when its address changes, the old connection ends
+//! after the requests in progress. What cannot be learned stays as it was.
 
 use crate::error::ClientError;
 use crate::session::address_server::AddressServer;
@@ -41,7 +41,7 @@ struct NameServerList {
     found: HashMap<String, Vec<SocketAddr>>,
 }
 
-/// Why a round of questions gave nothing.
+/// Why a round of requests gave nothing.
 struct RoundFailed {
     /// What each server that gave no answer failed with.
     failed_attempts: String,

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Further looks of a producer at a topic that nobody has or may create, and the pause between them.
+/// Further requests of a producer for a topic that no broker has or may create, and the pause between them.
 const REGISTRATION_ATTEMPTS: u32 = 4;
 const REGISTRATION_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often is looked for callbacks whose time is over while the name servers are asked.
+/// How often callbacks whose time is over are failed while a request to the name servers is open.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The log lines keep the name of the routes.

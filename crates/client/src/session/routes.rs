@@ -1,7 +1,7 @@
 //! Which brokers have a topic: asked of the name servers when first needed, again every 30 s, and at once after a
 //! failure that says that what is known is old (Apache `MQClientInstance.updateTopicRouteInfoFromNameServer`).
 //!
-//! Readers take a shared lock and an `Arc`; a topic that is being asked for is asked for once, however many wait.
+//! Readers take a shared lock and an `Arc`; a topic is requested once, however many wait for it.
 
 use crate::error::ClientError;
 use crate::session::name_servers::NameServers;
@@ -41,7 +41,7 @@ pub type RouteResult = Result<Arc<TopicRoute>, ClientError>;
 /// Gets the outcome of a look-up.
 type RouteCallback = Box<dyn Completion<RouteResult>>;
 
-/// Failures of sends make at most one question about a topic in this time.
+/// Interval in which failures of sends cause at most one request for a topic's route.
 const STALE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Callers that wait for the route of a topic.
@@ -69,7 +69,7 @@ pub(super) struct RouteShared {
     // becomes known, so that nobody overtakes the waiting callers: messages of one thread keep their order from the
     // first on.
     lookups: Mutex<HashMap<Arc<str>, Lookup>>,
-    // Guards when a failure last made a question about a topic, and whether the next one is already to come.
+    // Guards when a failure last caused a request for a topic's route, and whether another request is to follow.
     stale: Mutex<HashMap<Arc<str>, (Instant, bool)>>,
     // The first broker that a route led to, and whether any has led to another since.
     pub(super) first_broker: OnceLock<Arc<str>>,
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Routes {
 }
 
 impl Routes {
-    /// Nothing is asked yet. `create`: what stands in for a topic that does not exist; `faults`: what is known of
+    /// Nothing is requested yet. `create`: what stands in for a topic that does not exist; `faults`: what is known of
     /// brokers.
     pub fn new(
         name_servers: NameServers,
@@ -205,7 +205,7 @@ impl Routes {
         self.get(topic).await
     }
 
-    /// Asks the name servers. Concurrent calls for the same topic share one question.
+    /// Requests the route from the name servers. Concurrent calls for one topic share a request.
     pub async fn refresh(&self, topic: &Arc<str>) -> RouteResult {
         let (sender, receiver) = oneshot::channel();
         if self.enqueue(topic, Some(sender)) {
@@ -214,8 +214,8 @@ impl Routes {
         receiver.await.unwrap_or(Err(CLOSED))
     }
 
-    /// Asks in the background: what is known seems to be old. While a broker is away each send says so: one question in
-    /// 100 ms serves them all, and the last of them is followed by one.
+    /// Requests the route in the background: the known one seems to be stale. While a broker is away each send calls
+    /// this: one request in 100 ms serves all of them, and one request follows the last of them.
     pub fn mark_stale(&self, topic: &Arc<str>) {
         let mut stale = self.shared.stale();
         let now = Instant::now();

@@ -20,10 +20,10 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How often all commits are looked at again.
+/// How often all commits are checked again.
 const VERIFY_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How often commits in doubt are looked at where the application commits.
+/// How often commits in doubt are checked where the application commits.
 const DOUBT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Why a position is committed.
@@ -31,8 +31,8 @@ const DOUBT_INTERVAL: Duration = Duration::from_secs(5);
 enum CommitReason {
     /// The time has come. A position that was committed before is not sent.
     Interval,
-    /// The application asks. Its call returns once the broker has the position, so a broker is asked for one that was
-    /// committed before.
+    /// The application calls. The call returns once the broker has the position, so a position that was committed
+    /// before is compared with the broker's.
     Call,
     /// The application names the offset.
     Named,
@@ -80,7 +80,7 @@ struct DueCommit {
     offset: i64,
     /// What this member has committed of the queue last; -1: nothing.
     committed: i64,
-    /// Another member may have the queue by now, or this position may be with the broker: it is asked first.
+    /// Another member may have the queue by now, or the broker may have this position: its position is requested first.
     is_verified: bool,
     /// The position is committed only if the group has no position at all.
     is_untouched: bool,
@@ -119,7 +119,7 @@ impl ConsumerShared {
         commits && queue.done > queue.committed && is_mine
     }
 
-    /// Commits what is done, each interval, and looks whether brokers have lost it.
+    /// Commits what is done, each interval, and checks whether brokers have lost it.
     pub(crate) async fn keep_positions(self: Arc<Self>) {
         if self.options.is_broadcasting {
             return;

@@ -41,7 +41,7 @@ impl Popped {
     }
 }
 
-/// A pop that was sent: the broker and topic that answer it, and what they were asked for.
+/// A pop that was sent: the broker and topic that answer it, and what was requested.
 pub(crate) struct SentPop<'a> {
     pub(crate) topic: &'a Arc<str>,
     pub(crate) broker: &'a Arc<str>,

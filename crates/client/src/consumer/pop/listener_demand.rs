@@ -51,7 +51,7 @@ pub(crate) struct ListenerDemand {
     /// How many of them each listener has.
     works: BTreeMap<u64, usize>,
     next: u64,
-    /// Messages that a listener asked for last.
+    /// Messages that a listener requested last.
     requested: usize,
     /// Messages were given back since a listener has asked: none is free.
     is_stuck: bool,

@@ -148,7 +148,7 @@ impl PopListener {
         self.shared.has_ready.load(Ordering::Acquire)
     }
 
-    /// What is popped: queue, messages that listeners have of it, and when it was asked last, ms. What comes from one
+    /// What is popped: queue, messages that listeners have of it, and when it was popped last, ms. What comes from one
     /// broker's topic counts for the first queue of it.
     pub(crate) fn progress(&self) -> Vec<(Arc<QueueKey>, usize, i64)> {
         let targets = self.shared.target_states().into_iter();

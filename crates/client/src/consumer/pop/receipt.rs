@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 /// The handle of a message that was handed out. A change of its invisible time replaces the handle.
 #[derive(Debug)]
 pub struct Receipt {
-    /// The topic that was asked for, also when the message came from a retry topic.
+    /// The topic that was popped, also when the message came from a retry topic.
     pub topic: Arc<str>,
     /// The broker that handed it out.
     pub broker: Arc<str>,
     // Guards the handle, its time, and whether it is used up.
     state: Mutex<ReceiptState>,
-    /// Held while a broker is asked: an acknowledgement with the handle that a change replaces would be lost.
+    /// Held during a request to the broker: an acknowledgement with the handle that a change replaces would be lost.
     pub(crate) settling: tokio::sync::Mutex<()>,
 }
 

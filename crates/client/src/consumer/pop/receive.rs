@@ -24,7 +24,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 const PROBE_TIME: Duration = Duration::from_millis(200);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(3);
-/// A broker that answers "nothing there" sooner than this does not hold pops: ask it less often.
+/// A broker that answers "nothing there" sooner than this does not hold pops: it is popped less often.
 const MIN_HOLD: Duration = Duration::from_millis(5);
 
 impl PopShared {
@@ -33,7 +33,7 @@ impl PopShared {
         let topics = self.heartbeat.membership.topics();
         let pops = {
             let mut state = self.state();
-            // With listeners, brokers say which queues are asked.
+            // With listeners, brokers assign the queues that are popped.
             if state.demand.is_none() {
                 for topic in &topics {
                     if let Some(route) = self.routes.cached(topic) {
@@ -184,7 +184,7 @@ impl PopShared {
             return;
         }
         if !self.state().targets.contains_key(&pop.target) {
-            // The topic was left while the broker was asked.
+            // The topic was left meanwhile.
             return self.give_back_later(messages.into());
         }
         let batch = PopBatch {

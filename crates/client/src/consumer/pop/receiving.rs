@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl SimpleConsumer {
-    /// Begins to ask for up to `max` messages, hidden from others for `invisible`; brokers are asked for `wait`.
+    /// Begins to request up to `max` messages, hidden from others for `invisible`; brokers may wait for them for
+    /// `wait`.
     pub fn receive(&self, max: usize, invisible: Duration, wait: Duration) -> Result<Receiving, ClientError> {
         check_invisible(invisible, MIN_INVISIBLE)?;
         if self.shared.heartbeat.membership.topics().is_empty() && !self.shared.state().is_closed {

@@ -206,7 +206,7 @@ impl PopShared {
             source,
         })?;
         if header.pop_time <= 0 {
-            // So a broker answers for an ordered group that is beyond the message.
+            // A broker answers this if an ordered group has gone beyond the message.
             receipt.use_up(GONE_ON);
             return Err(ClientError::Receipt {
                 handle: held.text,

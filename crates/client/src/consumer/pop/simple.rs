@@ -34,7 +34,7 @@ use tokio::runtime::Handle;
 
 /// Deliveries after the first where the group's setting is not known (Apache `retryMaxTimes`).
 const MAX_TRIES: i32 = 16;
-/// How often messages that nobody asks for are looked at.
+/// How often messages that nobody receives are looked for.
 const IDLE_CHECK: Duration = Duration::from_secs(1);
 
 pub(crate) struct PopShared {
@@ -182,7 +182,7 @@ impl SimpleConsumer {
         .await?;
         let (before, accepting) = (membership.subscription(&topic), shared.heartbeat.accepting());
         membership.subscribe(topic.clone(), subscription.clone());
-        // The group must exist before it is asked with.
+        // The group must exist before the first pop in its name.
         if let Err(error) = shared.heartbeat.send_new(&topic, &accepting).await {
             if membership.put_back(&topic, &subscription, before) {
                 shared.tracker.spawn(shared.heartbeat.clone().send_change());
@@ -354,7 +354,7 @@ impl PopShared {
         }
     }
 
-    /// Gives back what nobody asks for, each second.
+    /// Gives back what nobody receives, each second.
     async fn keep_idle_given_back(self: Arc<Self>) {
         while !self.shutdown.sleep_or_stop(IDLE_CHECK).await {
             let idle = self.state().take_idle(Instant::now());

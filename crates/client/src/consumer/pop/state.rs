@@ -1,14 +1,14 @@
 //! What a consumer by POP knows: its brokers, the buffered messages and the waiting callers.
 //!
 //! ```text
-//! target: a topic on a broker     idle -> asked -> idle, or paused after a failure -> idle
-//! pending: a call of `receive`    first one target is asked without a hold, in turn; has it nothing, all are, with
+//! target: a topic on a broker     idle -> popped -> idle, or paused after a failure -> idle
+//! pending: a call of `receive`    first one target is popped without a hold, in turn; if it has nothing, all are, with
 //!                                 as long a hold as the call waits
 //! ```
-//! A consumer with listeners asks its targets by itself (`listener_demand.rs`).
+//! A consumer with listeners pops its targets by itself (`listener_demand.rs`).
 //!
 //! Every message that a target hands out is hidden from others from then on. So a call takes what one target has, and
-//! asks all at once only when nothing is there.
+//! pops all at once only when nothing is there.
 
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::batch::{Behind, PopBatch};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// Messages that a broker gives at most in one answer (Apache `PopMessageProcessor`).
 pub(crate) const MAX_MESSAGES: usize = 32;
-/// Longest time that a broker is asked to hold a pop.
+/// Longest time for which a broker is to hold a pop.
 const MAX_HOLD: Duration = Duration::from_secs(20);
 /// How long after its end a call waits for answers that are on their way.
 const ANSWER_GRACE: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ pub(crate) struct PopTarget {
 pub(crate) struct TargetState {
     /// When the pop under way is to be answered.
     pub(crate) answer_due: Option<Instant>,
-    /// When it was asked last, ms.
+    /// Time of its last pop, ms.
     pub(crate) last_pop_ms: i64,
     pub(crate) is_paused: bool,
     pub(crate) failures: u32,
@@ -410,7 +410,7 @@ impl PopState {
         self.is_closed || self.failure.is_some() || !self.ready.is_empty()
     }
 
-    /// Takes the messages that nobody asked for in time.
+    /// Takes the messages that nobody received in time.
     pub(crate) fn take_idle(&mut self, now: Instant) -> Vec<Popped> {
         let mut idle = Vec::new();
         // They are delivered again by themselves, behind those that were not acknowledged.

@@ -79,7 +79,7 @@ impl PopShared {
         }
     }
 
-    /// How each target stands, and when it was asked last, ms. What comes from one broker's topic counts for the first
+    /// How each target stands, and when it was popped last, ms. What comes from one broker's topic counts for the first
     /// queue of it.
     pub(crate) fn target_states(&self) -> Vec<(QueueState, i64)> {
         let now = Instant::now();

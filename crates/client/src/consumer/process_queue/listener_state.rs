@@ -53,7 +53,7 @@ impl ListenerState {
         };
     }
 
-    /// When the lock that the broker gave was asked for (`clock::since_boot`); `None`: it gave none.
+    /// When the lock that the broker gave was requested (`clock::since_boot`); `None`: it gave none.
     pub(crate) fn set_lock(&mut self, requested_at: Option<Duration>) {
         self.locked_at = requested_at;
         if requested_at.is_some() {
@@ -74,7 +74,7 @@ impl ListenerState {
         self.is_shared || self.lock_age().is_some_and(|age| age < LOCK_TIME)
     }
 
-    /// Time since the lock was asked for.
+    /// Time since the lock was requested.
     pub(crate) fn lock_age(&self) -> Option<Duration> {
         self.locked_at.map(|at| clock::since_boot().saturating_sub(at))
     }

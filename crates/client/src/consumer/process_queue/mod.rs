@@ -26,7 +26,7 @@ use std::time::Instant;
 pub use chunk::{Chunk, Span};
 pub use queue_key::QueueKey;
 
-/// A message that comes alone and cannot be read is asked for this often before it is skipped.
+/// A message that comes alone and cannot be read is requested this often before it is skipped.
 const UNREADABLE_TRIES: u32 = 4;
 
 /// Messages that wait are copied when they are at most this part of their answer: a quarter.
@@ -100,7 +100,7 @@ pub(crate) struct ProcessQueue {
     pub(crate) suspect_until: i64,
     /// The position began where the group was, and nothing has moved it since (see [`Self::is_untouched`]).
     pub(crate) is_group_start: bool,
-    /// Nothing is handed out yet: the member that had the queue may still commit. The number of the look at it.
+    /// Nothing is handed out yet: the member that had the queue may still commit. The number of its check.
     pub(crate) settling: Option<u64>,
     /// The offset that the application commits meanwhile: not that of the member before.
     pub(crate) own_commit: Option<i64>,
@@ -111,7 +111,7 @@ pub(crate) struct ProcessQueue {
     pub(crate) pulled_at: Option<Instant>,
     /// The replica that the broker has suggested to read from; 0 is the master.
     pub(crate) replica: i64,
-    /// The broker does not know the topic: where its queue begins is asked again before the next pull.
+    /// The broker does not know the topic: where its queue begins is requested again before the next pull.
     pub(crate) is_gone: bool,
     /// How far it is handed out to listeners beyond the first unfinished message.
     pub(crate) max_span: usize,
@@ -122,7 +122,7 @@ pub(crate) struct ProcessQueue {
     chunks: VecDeque<(Arc<Chunk>, usize)>,
     buffered: usize,
     /// Bytes to expect of an answer, by the last ones: Apache's brokers give what they are configured to, whatever is
-    /// asked for.
+    /// requested.
     usual_answer: usize,
 }
 

@@ -1,6 +1,6 @@
 //! What is fetched ahead, shared evenly by the queues.
 
-/// Bytes asked for at most in one pull, which is what brokers of ours give at most.
+/// Maximum number of bytes that one pull requests, which is also the maximum that our brokers give.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 /// How much may be fetched ahead for one queue.

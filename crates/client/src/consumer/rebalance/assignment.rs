@@ -74,7 +74,7 @@ impl ConsumerShared {
             tracing::info!(key = %queue.key, "queue given back");
         }
         if is_announced {
-            // Its next member begins where this one has committed, whenever the next poll comes.
+            // Commits at once: the queue's next member begins at the committed offset.
             let shared = self.clone();
             self.tracker.spawn(async move { shared.commit_each().await });
         }
@@ -276,7 +276,7 @@ impl ConsumerShared {
         }
     }
 
-    /// Drops a queue whose start is not known: the next look at the shares tries again.
+    /// Drops a queue whose start is not known: the next rebalance tries again.
     fn forget(&self, key: &Arc<QueueKey>, generation: u64) {
         let mut state = self.state();
         if state.queue(key, generation).is_some() {

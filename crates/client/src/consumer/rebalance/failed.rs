@@ -1,4 +1,4 @@
-//! Topics whose share could not be worked out, and when they are looked at again.
+//! Topics whose share could not be worked out, and when that is tried again.
 
 use crate::error::ClientError;
 use pyrmq_remoting::names;
@@ -22,7 +22,7 @@ pub(super) struct FailedTopics {
 }
 
 impl FailedTopics {
-    /// The time until the next look, if the next look at all topics is due after `rest`. Masters that are away are
+    /// The time until the next check, if the next check of all topics is due after `rest`. Masters that are away are
     /// looked for less and less often.
     pub(super) fn pause(&self, rest: Duration) -> Duration {
         if self.topics.is_empty() {
@@ -37,12 +37,12 @@ impl FailedTopics {
         (FIRST_PAUSE * 2_u32.saturating_pow(doublings)).min(rest)
     }
 
-    /// The topics whose last look failed.
+    /// The topics whose last check failed.
     pub(super) fn topics(&self) -> Vec<Arc<str>> {
         self.topics.keys().cloned().collect()
     }
 
-    /// Another round of looks begins.
+    /// Another round of checks begins.
     pub(super) fn next_round(&mut self) {
         self.waits = if self.topics.values().any(|waits| *waits) {
             self.waits.saturating_add(1)
@@ -56,7 +56,7 @@ impl FailedTopics {
         self.topics.remove(topic);
     }
 
-    /// The look at a topic has failed. A master that stays away is a warning once.
+    /// The check of a topic has failed. A master that stays away is a warning once.
     pub(super) fn note(&mut self, topic: &Arc<str>, error: &ClientError) {
         let waits = matches!(error, ClientError::NoMaster { .. });
         let has_waited = self.topics.insert(topic.clone(), waits) == Some(true);

@@ -27,7 +27,7 @@ use pyrmq_remoting::{Command, clock};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Pauses between the first looks at the route of a subscribed topic.
+/// Pauses between the first checks of the route of a subscribed topic.
 const NEW_GROUP_INTERVALS: [Duration; 6] = [
     Duration::from_millis(250),
     Duration::from_millis(500),

@@ -1,7 +1,7 @@
 //! Queues of orderly consumers: read only while their broker has locked them for this client (Apache
 //! `RebalanceImpl#lockAll`).
 //!
-//! A queue is locked before its start is asked for, so that the commits of the client before are in. A lock is renewed
+//! A queue is locked before its start is requested, so that the commits of the client before are in. A lock is renewed
 //! every 20 s and trusted for 30 s; brokers keep it for 60 s. A queue whose lock is lost forgets what it has fetched,
 //! and begins again where the group has committed once it is locked again.
 
@@ -51,7 +51,7 @@ impl ConsumerShared {
         for (key, is_locked) in self.locks.lock(&queues).await {
             let mut state = self.state();
             let Some(queue) = state.queues.get_mut(&key) else {
-                // Given back while the broker was asked.
+                // Given back meanwhile.
                 if is_locked {
                     unwanted.push(key);
                 }

@@ -1,12 +1,12 @@
 //! Queues that come from a member that is still there. It hears of the change at the same time as this one, so that its
-//! last commit may come after this member has asked where the group is. Until that is settled nothing is handed out.
+//! last commit may come after this member has read the group's offset. Until that is settled nothing is handed out.
 
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::shared::ConsumerShared;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pauses before the looks at the committed offset: half a second in all. A member that goes on reading needs less to
+/// Pauses before the checks of the committed offset: half a second in all. A member that goes on reading needs less to
 /// hear of the change, to finish the calls that it has in hand, and to commit.
 const PAUSES: [Duration; 7] = [
     Duration::from_millis(10),
@@ -19,15 +19,15 @@ const PAUSES: [Duration; 7] = [
 ];
 
 impl ConsumerShared {
-    /// Looks at the committed offset of a queue until the member before has committed, then lets listeners and polls
-    /// have its messages. `number` tells this look from that of a later assignment.
+    /// Checks the committed offset of a queue until the member before has committed, then lets listeners and polls
+    /// have its messages. `number` tells these checks from those of a later assignment.
     pub(super) async fn settle_queue(self: &Arc<Self>, key: &Arc<QueueKey>, number: u64, begin: i64) {
         let mut at = begin;
         for pause in PAUSES {
             if self.shutdown.sleep_or_stop(pause).await || !self.is_settling(key, number) {
                 return;
             }
-            // Without an answer the next look may have one.
+            // Without an answer the next check may get one.
             let Ok(found) = self.offsets.committed(key).await else {
                 continue;
             };

@@ -38,7 +38,7 @@ pub struct Offsets {
     routes: Routes,
     group: String,
     timeout: Duration,
-    /// No slave is asked where the master is away.
+    /// No request goes to a slave where the master is away.
     only_masters: bool,
 }
 
@@ -204,7 +204,7 @@ impl Offsets {
     ) -> Result<(Command, String), ClientError> {
         let mut route = self.routes.get(&key.topic).await?;
         if self.address_in(&route, key).is_none() {
-            // It may have come back since the route was asked for.
+            // It may have come back since the route was requested.
             let refreshed = tokio::time::timeout(timeout, self.routes.refresh(&key.topic)).await;
             if let Ok(Ok(refreshed)) = refreshed {
                 route = refreshed;

@@ -48,7 +48,7 @@ pub(crate) async fn check_filter(
         match client.request(&address, command, time).await {
             Ok(answer) if answer.code == response::SUCCESS => {}
             Ok(answer) => return Err(ClientError::refused(WHAT, &address, answer.code, answer.remark)),
-            // Its pulls find out.
+            // A pull of this broker will check it.
             Err(error) => tracing::warn!(address, %error, "filter not checked"),
         }
     }
