@@ -9,9 +9,13 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyrmq import Broker, NameServer, _core
 from pyrmq.codes import RequestCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "compat.md"
@@ -109,76 +113,131 @@ def _versions() -> dict[int, str]:
     return {code: ", ".join(versions) for code, versions in known.items()}
 
 
-# Where to look for a test, in this order: tests that explain an answer come first.
-_TESTS = (
-    "tests/e2e/test_broker_co*.py",
-    "tests/e2e/test_nameserver*.py",
-    "crates/broker/tests/*.rs",
-    "crates/nameserver/tests/*.rs",
-    "tests/e2e/test_*.py",
-    "tests/interop/test_*.py",
-)
+# Where to look for a test of a code, in this order: those that explain an answer come first.
+_TESTS = {
+    "name server": (
+        "crates/nameserver/tests/name_server.rs",
+        "tests/e2e/test_nameserver.py",
+        "crates/nameserver/tests/*.rs",
+        "tests/e2e/test_nameserver*.py",
+    ),
+    "broker": (
+        "tests/e2e/test_broker_co*.py",
+        "crates/broker/tests/send_pull.rs",
+        "crates/broker/tests/transactions.rs",
+        "crates/broker/tests/*.rs",
+        "tests/e2e/test_broker_*.py",
+    ),
+}
+_OTHER_TESTS = ("tests/e2e/test_*.py", "tests/interop/test_*.py")
 # These send damaged requests, which proves nothing about valid ones.
-_DAMAGED = ("hostile.rs", "test_header_table.py")
-# Its requests are there to see whether others wait, not to look at their answers.
-_LAST = "creation.rs"
+_DAMAGED = ("hostile.rs", "test_header_table.py", "test_nameserver_damage.py")
+# Their requests are there to see what a crash or a slow disk does, not to look at their answers.
+_LAST = ("crash_points.rs", "creation.rs", "disk.rs", "hanging_writes.rs", "pop_crash_points.rs")
+# Tests of these names show what a code does when it is refused, or only that it is listed.
+_REFUSED = re.compile(r"refus|bad_input|cannot|without_a_row|loses_its_rights|rows_")
+_METHOD = "    "
 _FUNCTION = re.compile(
-    r"^(?P<test>#\[(?:tokio::)?test[^\n]*\]\n(?:#\[[^\n]*\]\n)*)?"
+    r"^(?P<test>#\[(?:tokio::)?test[^\n]*\]\n(?:#\[[^\n]*\]\n)*)?(?P<indent>(?:    )?)"
     r"(?:pub(?:\(crate\))? )?(?:async )?(?:fn|def) (?P<name>\w+)",
     re.MULTILINE,
 )
 
 
+class _Function:
+    """A function of a test file: what it names and what it calls."""
+
+    def __init__(self, found: re.Match[str], body: str) -> None:
+        self.name = found["name"]
+        self.is_test = bool(found["test"]) or self.name.startswith("test_")
+        self.is_method = found["indent"] == _METHOD
+        self.words = set(re.findall(r"\w+", body))
+        self.calls = set(re.findall(r"(\w+)\(", body))
+
+
 class _TestFile:
-    """A file with tests and the bodies of its functions."""
+    """A file with tests, its functions and those that it imports from `common`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         text = path.read_text(encoding="utf-8")
-        found = list(_FUNCTION.finditer(text))
-        ends = [one.start() for one in found[1:]] + [len(text)]
-        self._bodies = {
-            one["name"]: text[one.end() : end] for one, end in zip(found, ends, strict=True)
-        }
-        self._tests = [
-            one["name"] for one in found if one["test"] or one["name"].startswith("test_")
-        ]
+        own = _functions(text, "")
+        imports = set(re.findall(r"\w+", text.partition("fn ")[0]))
+        self._tests = [one.name for one in own if one.is_test]
+        self._functions = {one.name: one for one in (*_helpers(path.parent, imports), *own)}
 
-    def test_of(self, code: str) -> str | None:
-        """Return the first test that names a code, directly or through a function of its file."""
-        names = {name for name, body in self._bodies.items() if re.search(rf"\b{code}\b", body)}
-        while names:
-            for test in self._tests:
-                if test in names:
-                    return f"{self.path.name}: {test}"
-            calls = re.compile(rf"\b(?:{'|'.join(names)})\(")
-            more = {name for name, body in self._bodies.items() if calls.search(body)}
-            if more <= names:
-                return None
+    def tests_of(self, code: str) -> Iterator[str]:
+        """Yield the tests that name a code, then those that call a function that names it."""
+        names = {one.name for one in self._functions.values() if code in one.words}
+        more = names
+        while more:
+            yield from (f"{self.path.name}: {test}" for test in self._tests if test in more)
+            calls = {one.name for one in self._functions.values() if one.calls & names}
+            more = calls - names
             names |= more
-        return None
+
+
+def _functions(text: str, *indents: str) -> list[_Function]:
+    """Return the functions that are indented as given."""
+    found = [one for one in _FUNCTION.finditer(text) if one["indent"] in indents]
+    ends = [one.start() for one in found[1:]] + [len(text)]
+    return [_Function(one, text[one.end() : end]) for one, end in zip(found, ends, strict=True)]
+
+
+def _helpers(folder: Path, imports: set[str]) -> Iterator[_Function]:
+    """Yield the functions of `common` that a Rust file imports, and all methods.
+
+    What a helper calls in `common` counts as its own.
+    """
+    paths = sorted(folder.glob("common/*.rs"))
+    known = [
+        one for path in paths for one in _functions(path.read_text(encoding="utf-8"), "", _METHOD)
+    ]
+    for helper in known:
+        for called in known:
+            if called.name in helper.calls:
+                helper.words |= called.words
+    yield from (one for one in known if one.is_method or one.name in imports)
+
+
+def _test_files(server: str) -> list[_TestFile]:
+    """Return the files that may have tests of a server's codes, the best first."""
+    patterns = (*_TESTS[server], *_OTHER_TESTS)
+    paths = dict.fromkeys(path for one in patterns for path in sorted(ROOT.glob(one)))
+    wanted = [path for path in paths if path.name not in _DAMAGED]
+    return [_TestFile(path) for path in sorted(wanted, key=lambda path: path.name in _LAST)]
+
+
+def _tables() -> dict[str, Rows]:
+    """Return the rows of both servers."""
+    return {
+        "name server": _rows(_core.name_server_rows(), NameServer().processors.codes),
+        "broker": _rows(_core.broker_rows(), Broker().processors.codes),
+    }
 
 
 def proving_tests() -> dict[str, str]:
-    """Return a test for each request code that has one, by the code's name."""
-    paths = [path for pattern in _TESTS for path in sorted(ROOT.glob(pattern))]
-    paths.sort(key=lambda path: path.name == _LAST)
-    files = [_TestFile(path) for path in paths if path.name not in _DAMAGED]
+    """Return a test for each served request code that has one, by the code's name.
+
+    Tests of the server that serves the code come first, and those of its refusals last.
+    """
     proofs: dict[str, str] = {}
-    for code in RequestCode:
-        found = (file.test_of(code.name) for file in files)
-        test = next((one for one in found if one is not None), None)
-        if test is not None:
-            proofs[code.name] = test
+    for server, rows in _tables().items():
+        files = _test_files(server)
+        for code in RequestCode:
+            if rows.get(code, ("refused", ""))[0] == "refused":
+                continue
+            tests = (test for file in files for test in file.tests_of(code.name))
+            first = next(tests, None)
+            if first is not None:
+                best = (test for test in (first, *tests) if not _REFUSED.search(test))
+                proofs[code.name] = next(best, first)
     return proofs
 
 
 def served() -> list[str]:
     """Return the names of all codes that at least one server serves."""
-    tables = (
-        _rows(_core.name_server_rows(), NameServer().processors.codes),
-        _rows(_core.broker_rows(), Broker().processors.codes),
-    )
+    tables = _tables().values()
     return [
         code.name
         for code in RequestCode
@@ -188,12 +247,11 @@ def served() -> list[str]:
 
 def render() -> str:
     """Return the page's text."""
-    names = _rows(_core.name_server_rows(), NameServer().processors.codes)
-    brokers = _rows(_core.broker_rows(), Broker().processors.codes)
+    tables = _tables().values()
     versions, tests = _versions(), proving_tests()
     lines = []
     for code in sorted(RequestCode):
-        cells = [rows.get(code, ("refused", "")) for rows in (names, brokers)]
+        cells = [rows.get(code, ("refused", "")) for rows in tables]
         if all(kind == "refused" for kind, _ in cells):
             # The name server gives the reason for codes that it could serve, the broker for others.
             notes = [next(note for _, note in cells if note)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from tools import gen_compat, gen_options
 
 from pyrmq import _core
+from pyrmq.codes import RequestCode
 from pyrmq.config import BrokerOptions, NameServerOptions, Options
 from pyrmq.config.option import INT_MAX, LONG_MAX
 from pyrmq.errors import ConfigError
@@ -113,3 +115,22 @@ def test_every_code_that_is_served_has_a_test_that_asks_by_it() -> None:
     assert len(served) > 70
     tests = gen_compat.proving_tests()
     assert [name for name in served if name not in tests] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "file"),
+    [
+        (RequestCode.SEND_MESSAGE, "send_pull.rs"),
+        (RequestCode.PULL_MESSAGE, "send_pull.rs"),
+        (RequestCode.REGISTER_BROKER, "name_server.rs"),
+        (RequestCode.SEND_MESSAGE_V2, "send_pull.rs"),
+        (RequestCode.POP_MESSAGE, "pop.rs"),
+    ],
+)
+def test_the_page_names_a_test_in_which_the_server_of_a_code_serves_it(
+    code: RequestCode, file: str
+) -> None:
+    where, test = gen_compat.proving_tests()[code.name].split(": ")
+    assert where == file
+    # Tests of refusals, and of the table of rows, prove less.
+    assert not re.search("refus|bad_input|rows", test)
