@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 120
+CELL = 400
+"""Maximum number of characters of a table's cell. The generated pages keep to it, too."""
 TO_MEND = "FIX" + "ME"
 
 # Whole identifiers that must not come back, with their replacements.
@@ -606,6 +608,28 @@ def test_lines_of_prose_end_at_120_columns() -> None:
         name = path.relative_to(ROOT)
         found += [f"{name}:{number}: {columns} columns" for number, columns in _wide(path, prose)]
     assert not found, "\n".join(found)
+
+
+def _walls(text: str) -> Iterator[tuple[int, int]]:
+    """Numbers of a page's lines with a table cell that is too long, and its length."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("|"):
+            cells = re.split(r"(?<!\\)\|", line)
+            yield from ((number, len(cell.strip())) for cell in cells if len(cell.strip()) > CELL)
+
+
+def test_cells_of_tables_are_short() -> None:
+    found = []
+    for path in _files(".md"):
+        name = path.relative_to(ROOT)
+        walls = _walls(path.read_text(encoding="utf-8"))
+        found += [f"{name}:{number}: {length} characters" for number, length in walls]
+    assert not found, "give each fact a row, or a list below the table:\n" + "\n".join(found)
+
+
+def test_the_scan_sees_long_cells() -> None:
+    row = f"| a | {'b' * CELL} |\n| a | {'b' * CELL} \\| c |\n{'b' * CELL} c\n"
+    assert list(_walls(row)) == [(2, CELL + 5)]
 
 
 @pytest.mark.parametrize(
