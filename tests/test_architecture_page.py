@@ -124,3 +124,13 @@ def test_few_words_are_our_own_and_each_is_a_name_in_the_code() -> None:
         word for word in words if not {name := word.title().replace(" ", ""), f"{name}s"} & types
     ]
     assert not unknown, f"no type has this name: {unknown}"
+
+
+def test_each_type_of_a_message_on_its_way_has_a_reason() -> None:
+    way = PAGE.partition("Its names on the way")[2].partition("\n## ")[0]
+    decision = (ROOT / "docs" / "decisions" / "0015-types-of-a-message.md").read_text("utf-8")
+    explained = set(re.findall(r"(?m)^\| `(\w+)` \|", decision))
+    assert set(re.findall(r"`(\w+)`", way)) == explained
+    crates = (path.read_text(encoding="utf-8") for path in ROOT.glob("crates/*/src/**/*.rs"))
+    types = set(re.findall(r"pub(?:\(\w+\))? struct (\w+)", "\n".join(crates)))
+    assert explained - types == set()

@@ -32,7 +32,7 @@ use pyrmq_remoting::message::{Durability, batch, java_hash, sys_flag};
 use pyrmq_remoting::names::{HALF_TOPIC, dead_letter_topic, group_of_retry, is_retry};
 use pyrmq_remoting::net::{BatchProcessor, Peer, Reply, RequestBatch};
 use pyrmq_store::{AppendBatch, BatchMessage, MessageBatch, NewMessage};
-use reply::{OpenReply, PendingReply, SPARE, SendAnswer, refuse};
+use reply::{PendingReply, SendAnswer, refuse};
 use std::sync::Arc;
 
 /// From this version on a client's own maxReconsumeTimes applies (Apache `MQVersion.V3_4_9`).
@@ -242,16 +242,11 @@ impl Send {
             delay_level: target.delay_level,
         };
         let due_ms = self.due_ms(&mut pending, &parsed, half)?;
-        let answer = SendAnswer {
-            queue_id,
-            reports_durability: level.is_some(),
-            when_durable: self.answers_when_durable(level, &parsed),
-            waits_in: pending.waits_in(),
-            recall: due_ms.filter(|_| !is_retry(&topic.topic_name)),
-            topic: Arc::clone(topic),
-        };
-        let pending_reply = self.pending_reply(reply, answer, unique_key);
-        pending.stage(puts, context.delays.levels(), pending_reply);
+        let mut answer = self.answer(reply, (topic, queue_id), level, &parsed);
+        answer.waits_in = pending.waits_in();
+        answer.recall = due_ms.filter(|_| !is_retry(&topic.topic_name));
+        let levels = context.delays.levels();
+        pending.stage(puts, levels, PendingReply::new(answer, unique_key));
         Ok(())
     }
 
@@ -317,28 +312,26 @@ impl Send {
         text
     }
 
-    fn pending_reply(
+    /// The answer to a send of a message that consumers see at once, or of a batch.
+    fn answer(
         &self,
         reply: &mut Option<Reply>,
-        answer: SendAnswer,
-        key: Option<&str>,
-    ) -> Box<PendingReply> {
-        let mut pending_reply = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
-        pending_reply.key.clear();
-        pending_reply.key.push_str(key.unwrap_or_default());
-        pending_reply.open_reply = reply.take().map(|reply| OpenReply {
+        (topic, queue_id): (&Arc<Topic>, i32),
+        level: Option<Durability>,
+        parsed: &ParsedProperties<'_>,
+    ) -> SendAnswer {
+        SendAnswer {
             context: Arc::clone(&self.context),
-            reply,
-            answer,
-        });
-        pending_reply
-    }
-
-    /// Whether the response must wait until the message is on disk.
-    fn answers_when_durable(&self, level: Option<Durability>, parsed: &ParsedProperties<'_>) -> bool {
-        level.map_or(!parsed.no_wait && self.context.waits_for_disk(), |level| {
-            level == Durability::Local
-        })
+            reply: reply.take(),
+            queue_id,
+            reports_durability: level.is_some(),
+            when_durable: level.map_or(!parsed.no_wait && self.context.waits_for_disk(), |level| {
+                level == Durability::Local
+            }),
+            waits_in: None,
+            topic: Arc::clone(topic),
+            recall: None,
+        }
     }
 
     fn stage_batch(
@@ -355,14 +348,7 @@ impl Send {
         refuse_unsupported(header, &parsed)?;
         refuse_in_batch(header, &parsed)?;
         let items = items_of(body)?;
-        let answer = SendAnswer {
-            queue_id,
-            reports_durability: level.is_some(),
-            when_durable: self.answers_when_durable(level, &parsed),
-            waits_in: None,
-            recall: None,
-            topic: Arc::clone(&topic),
-        };
+        let answer = self.answer(reply, (&topic, queue_id), level, &parsed);
         let batch = MessageBatch {
             topic: &topic.topic_name,
             queue_id,
@@ -373,7 +359,7 @@ impl Send {
             reconsume_times: header.reconsume_times.unwrap_or(0),
             items: &items,
         };
-        puts.stage_batch(&batch, self.pending_reply(reply, answer, parsed.unique_key));
+        puts.stage_batch(&batch, PendingReply::new(answer, parsed.unique_key));
         Ok(())
     }
 

@@ -18,9 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What the response to a stored message says besides its position.
+/// The response to a send, but for where its message is stored.
 #[derive(Debug)]
 pub(super) struct SendAnswer {
+    pub(super) context: Arc<BrokerContext>,
+    /// Where the response goes; `None` once it was sent.
+    pub(super) reply: Option<Reply>,
     pub(super) queue_id: i32,
     /// Whether the sender requested a durability: then the response says which one was reached.
     pub(super) reports_durability: bool,
@@ -47,19 +50,12 @@ pub(super) fn refuse<'a>(
 /// A send that waits until its message is in the store or on disk. One allocation serves both waits, and later sends.
 #[derive(Debug, Default)]
 pub(super) struct PendingReply {
-    /// The pending response; `None` once it was sent.
-    pub(super) open_reply: Option<OpenReply>,
+    /// `None` once the response was sent.
+    answer: Option<SendAnswer>,
     /// The message's `UNIQ_KEY`; empty if it has none.
-    pub(super) key: String,
+    key: String,
     /// Where the message is stored, once that is known.
-    pub(super) stored: Stored,
-}
-
-#[derive(Debug)]
-pub(super) struct OpenReply {
-    pub(super) context: Arc<BrokerContext>,
-    pub(super) reply: Reply,
-    pub(super) answer: SendAnswer,
+    stored: Stored,
 }
 
 /// Number of `PendingReply` allocations that a thread keeps: as many as a connection has in flight at once.
@@ -69,12 +65,13 @@ const SPARE_KEY: usize = 256;
 
 thread_local! {
     #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
-    pub(super) static SPARE: RefCell<Vec<Box<PendingReply>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<Vec<Box<PendingReply>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for PendingReply {
     fn complete(mut self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
-        let OpenReply { context, answer, .. } = self.open_reply.as_ref()?;
+        let answer = self.answer.as_ref()?;
+        let context = &answer.context;
         match stored {
             Ok(stored) => {
                 let (count, bytes) = (u64::from(stored.count), stored.bytes());
@@ -96,15 +93,14 @@ impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for Pendin
                 self.send(response::SUCCESS, None, reached);
             }
             Err(error) => {
-                if let Some(OpenReply {
-                    context,
+                let mut answer = self.answer.take()?;
+                let reply = answer.reply.take()?;
+                refuse(
+                    &answer.context,
+                    answer.names(&reply),
+                    Refusal::of_put(&error),
                     reply,
-                    answer,
-                }) = self.open_reply.take()
-                {
-                    let names = answer.names(&reply);
-                    refuse(&context, names, Refusal::of_put(&error), reply);
-                }
+                );
             }
         }
         None
@@ -118,45 +114,31 @@ impl Completion<Result<(), StoreError>> for PendingReply {
             .map_or(Durability::Memory, |()| Durability::Local);
         // The message is stored and will be delivered, so a timeout is a success with a warning. After a failed fsync
         // the message is in the log too, but the next start decides whether it stays.
-        let half = self
-            .open_reply
-            .as_ref()
-            .is_some_and(|open_reply| open_reply.answer.is_half());
+        let half = self.answer.as_ref().is_some_and(SendAnswer::is_half);
         let late = flushed.err().map(|error| Refusal::of_flush(&error, half));
-        if let Some(open_reply) = &self.open_reply {
-            open_reply.log(late.as_ref());
+        if let Some(answer) = &self.answer {
+            answer.log(late.as_ref());
         }
         let code = late.as_ref().map_or(response::SUCCESS, |late| late.code);
         self.send(code, late.as_ref().map(|late| late.remark.as_str()), reached);
     }
 }
 
-impl OpenReply {
-    /// Writes a line if the disk was slow or failed.
-    fn log(&self, late: Option<&Refusal>) {
-        let (log, from) = (&self.context.requests, self.reply.peer().remote());
-        let names = self.answer.names(&self.reply);
-        match (late, self.reply.arrived()) {
-            (Some(late), _) => log.refused(names, from, late.code, &late.remark),
-            (None, Some(arrived)) => {
-                log.served(names, from, (Duration::ZERO, arrived.elapsed()));
-            }
-            (None, None) => {}
-        }
-    }
-}
-
 impl PendingReply {
+    /// A reply to the send of a message with this `UNIQ_KEY`.
+    pub(super) fn new(answer: SendAnswer, key: Option<&str>) -> Box<Self> {
+        let mut pending_reply = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
+        pending_reply.key.clear();
+        pending_reply.key.push_str(key.unwrap_or_default());
+        pending_reply.answer = Some(answer);
+        pending_reply
+    }
+
     fn send(mut self: Box<Self>, code: i32, remark: Option<&str>, reached: Durability) {
-        if let Some(OpenReply {
-            context,
-            reply,
-            answer,
-        }) = self.open_reply.take()
+        if let Some(mut answer) = self.answer.take()
+            && let Some(reply) = answer.reply.take()
         {
-            reply.send_written(code, remark, |head| {
-                answer.write(&context, &self, reached, head);
-            });
+            reply.send_written(code, remark, |head| answer.write(&self, reached, head));
         }
         // The offsets of a batch and a long key take too much memory to keep.
         if self.stored.batch_offsets.is_empty() && self.key.capacity() <= SPARE_KEY {
@@ -175,6 +157,20 @@ impl SendAnswer {
         self.waits_in == Some(HALF_TOPIC)
     }
 
+    /// Writes a line if the disk was slow or failed.
+    fn log(&self, late: Option<&Refusal>) {
+        let Some(reply) = &self.reply else { return };
+        let (log, from) = (&self.context.requests, reply.peer().remote());
+        let names = self.names(reply);
+        match (late, reply.arrived()) {
+            (Some(late), _) => log.refused(names, from, late.code, &late.remark),
+            (None, Some(arrived)) => {
+                log.served(names, from, (Duration::ZERO, arrived.elapsed()));
+            }
+            (None, None) => {}
+        }
+    }
+
     /// What the log says of the send. Its group is not kept.
     fn names(&self, reply: &Reply) -> RequestNames<'_> {
         RequestNames {
@@ -186,13 +182,8 @@ impl SendAnswer {
 
     /// Writes the fields of `SendMessageResponseHeader` and the broker's own into the frame's head. By hand, because
     /// that structure borrows the message id as text: here its digits go straight into the frame.
-    fn write(
-        &self,
-        context: &BrokerContext,
-        pending_reply: &PendingReply,
-        reached: Durability,
-        head: &mut HeadWriter<'_>,
-    ) {
+    fn write(&self, pending_reply: &PendingReply, reached: Durability, head: &mut HeadWriter<'_>) {
+        let context = &self.context;
         head.plain("msgId", |out| {
             write_ids(out, context.store_host(), &pending_reply.stored);
         });
