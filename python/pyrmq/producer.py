@@ -169,19 +169,8 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             topic: Topic; created on the first send if the broker allows it.
             body: Bytes, any bytes-like object, or text (sent as UTF-8).
             timeout: Seconds for the whole send. Default: the producer's ``send_timeout``.
-            options: Other fields of the message; all are optional:
-
-                - ``keys``: one key or several, to find the message by
-                - ``tags``: tag that consumers filter by
-                - ``properties``: user properties by name
-                - ``sharding_key``: messages with the same key go to the same queue
-                - ``delay_level``: 1 to 18; 0 delivers at once
-                - ``delay``: seconds until it is delivered
-                - ``deliver_at``: time at which it is delivered
-                - ``flag``: a number of your own
-                - ``queue``: a queue's number, a :class:`QueueId`, or a function that chooses
-
-                See :class:`pyrmq.message.MessageOptions`.
+            options: Other fields of the message, all optional: see
+                :class:`pyrmq.message.MessageOptions`.
 
         Returns:
             Where the message is stored.
@@ -365,8 +354,8 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             inner: Give each batch its own id. A topic of batches (``queue.type=BatchCQ``, on
                 brokers from 5.0 on) stores the batch as one record, which its consumers unpack.
             timeout: Seconds for each frame, retries included.
-            options: ``keys``, ``tags``, ``properties`` and ``sharding_key`` of messages that are
-                given as bodies, and a ``queue`` for all; see :class:`pyrmq.message.MessageOptions`.
+            options: Other fields of the messages that are given as bodies, and a ``queue`` for all:
+                see :class:`pyrmq.message.BatchOptions`.
 
         Returns:
             A result for each message, in order.
@@ -404,8 +393,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         Args:
             topic: Topic.
             body: As for :meth:`send`.
-            options: ``keys``, ``tags``, ``properties``, ``sharding_key`` and ``queue``; see
-                :class:`pyrmq.message.MessageOptions`.
+            options: Other fields of the message: see :class:`pyrmq.message.BatchOptions`.
 
         Raises:
             RmqError: As :meth:`send`, but only errors before the message is sent are raised.

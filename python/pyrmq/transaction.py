@@ -143,8 +143,7 @@ class TransactionProducer(Producer):
                 ``transactionTimeOut``.
             timeout: Seconds for storing the half message and confirming its end, without the time
                 of ``local``. Default: the producer's ``send_timeout``.
-            options: ``keys``, ``tags``, ``properties``, ``flag`` and ``queue``; see
-                :class:`pyrmq.message.MessageOptions`.
+            options: Other fields of the message: see :class:`pyrmq.message.HalfOptions`.
 
         Returns:
             The half's result, the state, and whether the broker has confirmed it.

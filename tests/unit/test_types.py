@@ -30,7 +30,7 @@ from pyrmq.message import (
 from pyrmq.producer import SendHook, Sending
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
 NOWHERE = "127.0.0.1:1"
 
@@ -123,7 +123,19 @@ def test_a_message_has_every_option_but_the_queue() -> None:
 def test_every_option_of_a_message_is_documented() -> None:
     for option in get_type_hints(MessageOptions):
         assert f"        {option}: " in (MessageOptions.__doc__ or "")
-        assert f"``{option}``: " in (Producer.send.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("send", "options"),
+    [
+        (Producer.send, MessageOptions),
+        (Producer.send_batch, BatchOptions),
+        (Producer.send_oneway, BatchOptions),
+        (TransactionProducer.send_in_transaction, HalfOptions),
+    ],
+)
+def test_a_send_refers_to_its_options(send: Callable[..., Any], options: type) -> None:
+    assert f":class:`pyrmq.message.{options.__name__}`" in (send.__doc__ or "")
 
 
 def test_both_documentations_of_produce_say_the_same() -> None:
