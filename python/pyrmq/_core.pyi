@@ -15,6 +15,7 @@ __version__: str
 BUILD_PROFILE: str
 SYSTEM_TOPICS: list[str]
 RESERVED_PROPERTIES: list[str]
+MAX_PROPERTIES_BYTES: int
 
 # command.rs
 @final

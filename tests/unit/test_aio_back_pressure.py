@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyrmq import ClosedError
-from pyrmq.aio.back_pressure import WaitingSends
+from pyrmq import ClosedError, _core
+from pyrmq.aio.back_pressure import WaitingSends, most_bytes
 from pyrmq.errors import QueueFull
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 FAR = 60.0
+
+
+def test_a_message_with_options_counts_for_the_longest_properties_of_a_record() -> None:
+    # A record has 16 bits, with a sign, for the length of its properties.
+    assert _core.MAX_PROPERTIES_BYTES == 2**15 - 1
+    assert most_bytes(b"tea", plain=False) == 3 + _core.MAX_PROPERTIES_BYTES
+    assert most_bytes(b"tea", plain=True) == 3
 
 
 class Gate:

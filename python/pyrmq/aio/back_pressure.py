@@ -12,18 +12,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pyrmq._client.values import milliseconds
+from pyrmq._core import MAX_PROPERTIES_BYTES
 from pyrmq.errors import QueueFull, RmqError
 from pyrmq.message import Body
 
 __all__ = ["WaitingSends", "most_bytes"]
 
-_PROPERTIES_BYTES = 32_767
-
 
 def most_bytes(body: Body, *, plain: bool) -> int:
     """Maximum bytes that a message counts for; with less, its send would be woken too early."""
     size = len(body) * 4 if isinstance(body, str) else memoryview(body).nbytes
-    return size if plain else size + _PROPERTIES_BYTES
+    return size if plain else size + MAX_PROPERTIES_BYTES
 
 
 class _Line:

@@ -11,7 +11,7 @@ use pyrmq_client::ClientError;
 use pyrmq_client::producer::Producer;
 use pyrmq_client::producer::outgoing::Properties;
 use pyrmq_remoting::message::java_hash;
-use pyrmq_remoting::message::properties::names;
+use pyrmq_remoting::message::properties::{MAX_BYTES, names};
 
 /// The kind of a send. Not every kind accepts every option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -411,6 +411,7 @@ pub(crate) fn queue_of<'py>(
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("MAX_PROPERTIES_BYTES", MAX_BYTES)?;
     module.add_function(wrap_pyfunction!(check_options, module)?)?;
     module.add_function(wrap_pyfunction!(option_names, module)?)
 }
