@@ -40,12 +40,12 @@ class _Stream:
         self.cluster = RemoteCluster(options)
         self.progress = Progress(options, self.cluster)
         self.requests = 0
-        self._ask = self.cluster._request
+        self._request = self.cluster._request
         self.cluster._request = self._counted  # type: ignore[assignment,method-assign]
 
-    def _counted(self, code: Any, asks: Any, *rest: Any) -> Any:  # noqa: ANN401 - passed on
-        self.requests += len(asks)
-        return self._ask(code, asks, *rest)
+    def _counted(self, code: Any, requests: Any, *rest: Any) -> Any:  # noqa: ANN401 - passed on
+        self.requests += len(requests)
+        return self._request(code, requests, *rest)
 
     def plan(self, start: dict[str, Any] | None = None) -> dict[str, Any]:
         """Plan a batch; with no start the first one."""
@@ -87,7 +87,7 @@ def marks(row: Row, rounds: int) -> None:
                 for _ in range(40):
                     producer.send(name, b"a message before a position")
         stream = _Stream(name_server, names)
-        bounds = stream.cluster.look(names).bounds
+        bounds = stream.cluster.snapshot(names).bounds
         positions = {queue: held.highest for queue, held in bounds.items()}
         assert len(positions) == 64
         assert min(positions.values()) > 0

@@ -217,7 +217,7 @@ def times_are_exact(topic: Topic) -> None:
     options = Options.parse({"nameServer": topic.name_server, "topic": topic.name}, batch=True)
     cluster = RemoteCluster(options)
     try:
-        bounds = cluster.look([topic.name]).bounds
+        bounds = cluster.snapshot([topic.name]).bounds
         assert bounds[full] == Bounds(0, len(stored))
         wanted = {0, stored[0] - 100_000, stored[-1] + 100_000}
         wanted |= {at + more for at in stored for more in (-1, 0, 1)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyrmq._tables.offsets import Mark
 from pyrmq._tables.options.topic_options import Options
-from pyrmq._tables.planning.cluster import AbsentBroker, Look
+from pyrmq._tables.planning.cluster import AbsentBroker, ClusterSnapshot
 from pyrmq._tables.planning.progress import Progress
 from pyrmq.errors import TopicNotFound
 
@@ -31,7 +31,7 @@ class FakeCluster:
         unmarked: queues of which no message can be had.
         group: what the consumer group has committed.
         size: stored bytes of a message.
-        calls: how often brokers were looked at.
+        calls: how often a snapshot was taken.
         listings: how often topics were listed.
     """
 
@@ -52,14 +52,14 @@ class FakeCluster:
         names = {queue.topic for queue in self.queues}
         return sorted(name for name in names if system or not name.startswith("RMQ_SYS"))
 
-    def look(
+    def snapshot(
         self,
         topics: Iterable[str],
         *,
         expected: Iterable[Queue] = (),
         lenient: bool = False,
         fresh: bool = False,
-    ) -> Look:
+    ) -> ClusterSnapshot:
         """Return the queues as they are now."""
         self.calls += 1
         expected = set(expected)
@@ -76,7 +76,7 @@ class FakeCluster:
         asked = {(queue.topic, queue.broker) for queue in expected}
         gone = {place for place in asked - there if place[1] not in self.away}
         away = {broker: AbsentBroker("127.0.0.1:1", "no answer") for broker in self.away}
-        return Look(bounds, away, frozenset(gone), frozenset(self.slaves))
+        return ClusterSnapshot(bounds, away, frozenset(gone), frozenset(self.slaves))
 
     def marks(self, positions: Mapping[Queue, int]) -> dict[Queue, Mark]:
         """Return the messages before positions that are still there."""

@@ -145,7 +145,9 @@ def test_sizes_are_those_of_the_stored_messages(topics: list[Topic]) -> None:
     options = Options.parse(given_of(topics[0]), batch=False)
     cluster = RemoteCluster(options)
     try:
-        queue = next(q for q, held in cluster.look([topics[0].name]).bounds.items() if held[1] == 2)
+        queue = next(
+            q for q, held in cluster.snapshot([topics[0].name]).bounds.items() if held[1] == 2
+        )
         sizes = cluster.sizes([(queue, 0), (queue, 1), (queue, 2)])
         assert 5000 < sizes[queue, 1] < 5300
         assert sizes[queue, 0] < 300

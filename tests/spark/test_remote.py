@@ -1,4 +1,4 @@
-"""What planning asks of a real cluster of two brokers, without Spark."""
+"""Planning's requests to a real cluster of two brokers, without Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyrmq import Admin
-from pyrmq._tables.brokers.remote import RemoteCluster, _Ask
+from pyrmq._tables.brokers.remote import RemoteCluster, _TopicRequest
 from pyrmq._tables.offsets import Bounds, Queue
 from pyrmq._tables.options.topic_options import Options
 from pyrmq.codes import RequestCode, ResponseCode
@@ -29,7 +29,7 @@ from tests.spark.topic import Topic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyrmq._tables.planning.cluster import Look
+    from pyrmq._tables.planning.cluster import ClusterSnapshot
     from pyrmq.testing import Cluster
 
 pytestmark = [pytest.mark.rocketmq(brokers=2, faults=True), pytest.mark.timeout(120)]
@@ -58,17 +58,17 @@ class Site:
         topic.send(0, texts)
         topic.connections.close()
 
-    def look(self) -> Look:
-        """Look once, as a stream that has read from both brokers."""
-        return self.remote.look([self.name], expected=self.queues, lenient=True)
+    def snapshot(self) -> ClusterSnapshot:
+        """Take a snapshot, as a stream that has read from both brokers."""
+        return self.remote.snapshot([self.name], expected=self.queues, lenient=True)
 
-    def await_look(self, condition: Callable[[Look], bool]) -> Look:
-        """Look until it shows what is expected."""
+    def await_snapshot(self, condition: Callable[[ClusterSnapshot], bool]) -> ClusterSnapshot:
+        """Take snapshots until one shows what is expected."""
         deadline = time.monotonic() + 30
-        while not condition(look := self.look()):
-            assert time.monotonic() < deadline, look
+        while not condition(snapshot := self.snapshot()):
+            assert time.monotonic() < deadline, snapshot
             time.sleep(0.05)
-        return look
+        return snapshot
 
 
 @pytest.fixture
@@ -86,44 +86,44 @@ def test_a_stopped_broker_is_away_and_the_other_is_not(site: Site) -> None:
     a, b = site.queues
     site.send(0, ["one", "two"])
     site.send(1, ["three"])
-    site.await_look(lambda look: look.bounds == {a: Bounds(0, 2), b: Bounds(0, 1)})
+    site.await_snapshot(lambda snapshot: snapshot.bounds == {a: Bounds(0, 2), b: Bounds(0, 1)})
     site.running.brokers[1].stop()
-    look = site.await_look(lambda look: "broker-b" in look.away)
-    assert look.bounds == {a: Bounds(0, 2)}
-    assert look.away["broker-b"].address == site.running.brokers[1].address
+    snapshot = site.await_snapshot(lambda snapshot: "broker-b" in snapshot.away)
+    assert snapshot.bounds == {a: Bounds(0, 2)}
+    assert snapshot.away["broker-b"].address == site.running.brokers[1].address
     # A new process that finds the broker in no route knows it by its offsets only.
     other = RemoteCluster(site.options)
-    look = other.look([site.name], expected=site.queues, lenient=True)
-    assert look.bounds == {a: Bounds(0, 2)}
-    assert set(look.away) == {"broker-b"}
-    assert not look.gone
+    snapshot = other.snapshot([site.name], expected=site.queues, lenient=True)
+    assert snapshot.bounds == {a: Bounds(0, 2)}
+    assert set(snapshot.away) == {"broker-b"}
+    assert not snapshot.gone
     other.close()
     site.running.brokers[1].start()
-    site.await_look(lambda look: look.bounds == {a: Bounds(0, 2), b: Bounds(0, 1)})
+    site.await_snapshot(lambda snapshot: snapshot.bounds == {a: Bounds(0, 2), b: Bounds(0, 1)})
 
 
 def test_a_silent_broker_does_not_hold_up_the_other(site: Site) -> None:
     a, b = site.queues
-    site.await_look(lambda look: set(look.bounds) == {a, b})
+    site.await_snapshot(lambda snapshot: set(snapshot.bounds) == {a, b})
     site.running.brokers[1].network.silence()
     begun = time.monotonic()
-    looks = [site.look() for _ in range(50)]
+    snapshots = [site.snapshot() for _ in range(50)]
     # Fifty times the request's own time would be 50 s.
     assert time.monotonic() - begun < 20
-    assert all(set(look.bounds) == {a} for look in looks)
-    assert set(looks[-1].away) == {"broker-b"}
+    assert all(set(snapshot.bounds) == {a} for snapshot in snapshots)
+    assert set(snapshots[-1].away) == {"broker-b"}
     site.running.brokers[1].network.heal()
-    site.await_look(lambda look: set(look.bounds) == {a, b})
+    site.await_snapshot(lambda snapshot: set(snapshot.bounds) == {a, b})
 
 
 def test_a_topic_deleted_on_one_broker_is_gone_there_only(site: Site) -> None:
     a, b = site.queues
-    site.await_look(lambda look: set(look.bounds) == {a, b})
+    site.await_snapshot(lambda snapshot: set(snapshot.bounds) == {a, b})
     Topic(site.name, site.running.name_server, site.running.brokers[1].address).delete()
-    look = site.await_look(lambda look: bool(look.gone))
-    assert look.gone == {(site.name, "broker-b")}
-    assert set(look.bounds) == {a}
-    assert not look.away
+    snapshot = site.await_snapshot(lambda snapshot: bool(snapshot.gone))
+    assert snapshot.gone == {(site.name, "broker-b")}
+    assert set(snapshot.bounds) == {a}
+    assert not snapshot.away
 
 
 def three_topics(site: Site, *, queues: int) -> list[str]:
@@ -132,7 +132,7 @@ def three_topics(site: Site, *, queues: int) -> list[str]:
     with Admin(name_server=site.running.name_server) as admin:
         for name in names:
             admin.create_topic(name, queues=queues)
-    site.await_look(lambda look: len(look.bounds) == 2)
+    site.await_snapshot(lambda snapshot: len(snapshot.bounds) == 2)
     return names
 
 
@@ -142,32 +142,32 @@ def test_a_broker_is_asked_once_for_many_topics(
     """A real broker takes no notice of the body, and is asked for each topic."""
     names = three_topics(site, queues=2)
     asked: list[int] = []
-    ask, is_real = site.remote._request, False
+    send, is_real = site.remote._request, False
 
-    def request(code: RequestCode, asks: list[Any], fields: list[Any], bodies: Any = ()) -> Any:  # noqa: ANN401
-        asked.append(len(asks))
-        return ask(code, asks, fields, () if is_real else bodies)
+    def request(code: RequestCode, requests: list[Any], fields: list[Any], bodies: Any = ()) -> Any:  # noqa: ANN401
+        asked.append(len(requests))
+        return send(code, requests, fields, () if is_real else bodies)
 
-    def bounds(remote: RemoteCluster) -> tuple[Look, int]:
+    def bounds(remote: RemoteCluster) -> tuple[ClusterSnapshot, int]:
         monkeypatch.setattr(remote, "_request", request)
         asked.clear()
-        look = remote.look(names, lenient=True)
-        return look, sum(asked)
+        snapshot = remote.snapshot(names, lenient=True)
+        return snapshot, sum(asked)
 
     whole, count = bounds(site.remote)
     assert (len(whole.bounds), count) == (12, 2)
     # The first one of many, gone on one broker only.
     Topic(names[0], site.running.name_server, site.running.brokers[1].address).delete()
-    look, count = bounds(site.remote)
-    assert look.gone == {(names[0], "broker-b")}
-    assert set(look.bounds) == {q for q in whole.bounds if q[:2] != (names[0], "broker-b")}
+    snapshot, count = bounds(site.remote)
+    assert snapshot.gone == {(names[0], "broker-b")}
+    assert set(snapshot.bounds) == {q for q in whole.bounds if q[:2] != (names[0], "broker-b")}
     assert count == 2 + 3
     assert bounds(site.remote)[1] == 2 + 1, "it is not the first one any more"
     is_real = True
     other = RemoteCluster(site.options)
-    ask = other._request
+    send = other._request
     seen, count = bounds(other)
-    assert (seen.bounds, seen.gone, count) == (look.bounds, look.gone, 2 + 2 + 3)
+    assert (seen.bounds, seen.gone, count) == (snapshot.bounds, snapshot.gone, 2 + 2 + 3)
     assert bounds(other)[1] == 3 + 3
     other.close()
 
@@ -178,82 +178,82 @@ def test_a_broker_that_refuses_many_queues_is_asked_for_fewer_topics(
     """Its limit is 65,536 queues; here it is two topics."""
     names = three_topics(site, queues=1)
     asked: list[list[int]] = []
-    ask = site.remote._request
+    send = site.remote._request
 
-    def request(code: RequestCode, asks: list[Any], fields: list[Any], bodies: Any = ()) -> Any:  # noqa: ANN401
+    def request(code: RequestCode, requests: list[Any], fields: list[Any], bodies: Any = ()) -> Any:  # noqa: ANN401
         counts = [1 + len(json.loads(body)["topics"]) if body else 1 for body in bodies]
         asked.append(sorted(counts))
         remark = "the topics have 65537 queues, allowed are 65536: ask for fewer topics at once"
         refused = BrokerError(remark, code=ResponseCode.INVALID_PARAMETER, remark=remark)
-        answers = ask(code, asks, fields, bodies)
+        answers = send(code, requests, fields, bodies)
         return [refused if n > 2 else answer for n, answer in zip(counts, answers, strict=True)]
 
     monkeypatch.setattr(site.remote, "_request", request)
-    assert len(site.remote.look(names).bounds) == 6
+    assert len(site.remote.snapshot(names).bounds) == 6
     assert [counts for counts in asked if counts] == [[3, 3], [1, 1, 2, 2]]
     asked.clear()
-    assert len(site.remote.look(names).bounds) == 6
+    assert len(site.remote.snapshot(names).bounds) == 6
     assert [counts for counts in asked if counts] == [[1, 1, 2, 2]]
 
 
-def test_questions_refused_as_too_many_are_asked_again_few_at_a_time(
+def test_requests_refused_as_too_many_are_repeated_few_at_a_time(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker of ours lets 20 of a connection wait; here all beyond those are refused."""
     asked: list[int] = []
-    ask = site.remote._request
+    send = site.remote._request
     busy = BrokerBusy("busy", code=ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]")
 
-    def request(code: RequestCode, asks: list[Any], fields: list[Any], bodies: Any = ()) -> Any:  # noqa: ANN401
-        asked.append(len(asks))
+    def request(code: RequestCode, requests: list[Any], fields: list[Any], bodies: Any = ()) -> Any:  # noqa: ANN401
+        asked.append(len(requests))
         seen: Counter[str] = Counter()
-        answers = ask(code, asks, fields, bodies)
-        for at, each in enumerate(asks):
+        answers = send(code, requests, fields, bodies)
+        for at, each in enumerate(requests):
             seen[each.address] += 1
             if seen[each.address] > 20:
                 answers[at] = busy
         return answers
 
     monkeypatch.setattr(site.remote, "_request", request)
-    asks = [
-        _Ask(f"Unknown{number}", broker.name, broker.address, range(1))
+    requests = [
+        _TopicRequest(f"Unknown{number}", broker.name, broker.address, range(1))
         for number in range(100)
         for broker in site.running.brokers
     ]
-    answers = site.remote._ask_stats(asks, [b""] * len(asks))
+    answers = site.remote._request_statistics(requests, [b""] * len(requests))
     assert {type(answer) for answer in answers} == {TopicNotFound}
     assert asked == [200, *[20] * 8]
 
 
-def test_a_broker_that_falls_silent_after_it_refused_questions_is_not_asked_again(
+def test_a_broker_that_falls_silent_after_it_refused_requests_gets_no_more(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first has time for two questions at once, the second for none at first, then hangs."""
+    """The first has time for two requests at once, the second for none at first, then hangs."""
     asked: list[Counter[str]] = []
     ready, hung = (broker.address for broker in site.running.brokers)
     busy = BrokerBusy("busy", code=ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]")
     unknown, silence = TopicNotFound("unknown"), RequestTimeout("silent")
 
-    def request(code: RequestCode, asks: list[Any], fields: list[Any], bodies: Any = ()) -> Any:  # noqa: ANN401
-        asked.append(Counter(ask.address for ask in asks))
+    def request(code: RequestCode, requests: list[Any], fields: list[Any], bodies: Any = ()) -> Any:  # noqa: ANN401
+        asked.append(Counter(one.address for one in requests))
         seen: Counter[str] = Counter()
         seen.update({ready: -2})
         answers: list[Exception] = []
-        for ask in asks:
-            seen[ask.address] += 1
-            if ask.address == hung and len(asked) > 1:
+        for one in requests:
+            seen[one.address] += 1
+            if one.address == hung and len(asked) > 1:
                 answers.append(silence)
             else:
-                answers.append(busy if seen[ask.address] > 0 else unknown)
+                answers.append(busy if seen[one.address] > 0 else unknown)
         return answers
 
     monkeypatch.setattr(site.remote, "_request", request)
-    asks = [
-        _Ask(f"Unknown{number}", broker.name, broker.address, range(1))
+    requests = [
+        _TopicRequest(f"Unknown{number}", broker.name, broker.address, range(1))
         for number in range(30)
         for broker in site.running.brokers
     ]
-    answers = site.remote._ask_stats(asks, [b""] * len(asks))
+    answers = site.remote._request_statistics(requests, [b""] * len(requests))
     assert {type(answer) for answer in answers[::2]} == {TopicNotFound}
     assert set(answers[1::2]) == {silence}
     assert [counts[hung] for counts in asked] == [30, 10, *[0] * 13]
@@ -267,9 +267,9 @@ def test_every_broker_is_asked_whether_a_topic_is_compacted(
     answers = [[ConnectionLost("away"), Command(0, {}, body)]]
     asked = []
 
-    def request(code: RequestCode, asks: list[Any], fields: list[Any]) -> list[Any]:
-        asked.append((code, {ask.address for ask in asks}, len(fields)))
-        return answers.pop() if asks else []
+    def request(code: RequestCode, requests: list[Any], fields: list[Any]) -> list[Any]:
+        asked.append((code, {one.address for one in requests}, len(fields)))
+        return answers.pop() if requests else []
 
     monkeypatch.setattr(site.remote, "_request", request)
     assert site.remote.compacted([site.name]) == {site.name}
@@ -283,20 +283,20 @@ def test_unknown_and_unreadable_topics_are_errors_or_left_out(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(TopicNotFound, match=r"topic Nowhere: does not exist on .*: create it"):
-        site.remote.look(["Nowhere"])
+        site.remote.snapshot(["Nowhere"])
     with Admin(name_server=site.running.name_server) as admin:
         admin.create_topic(f"{site.name}W", queues=1, perm=2)
     deadline = time.monotonic() + 20
     while True:
         try:
-            site.remote.look([f"{site.name}W"])
+            site.remote.snapshot([f"{site.name}W"])
         except BrokerError as error:
             if "permission lacks read" in str(error):
                 break
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    look = site.remote.look([f"{site.name}W", site.name], lenient=True)
-    assert set(look.bounds) == set(site.queues)
+    snapshot = site.remote.snapshot([f"{site.name}W", site.name], lenient=True)
+    assert set(snapshot.bounds) == set(site.queues)
     assert f"topic {site.name}W is left out: its permission lacks read" in caplog.messages
 
 
@@ -310,7 +310,7 @@ def test_system_topics_are_listed_on_request_only(site: Site) -> None:
 def test_offsets_are_committed_to_the_group(site: Site) -> None:
     a, b = site.queues
     site.send(0, ["one", "two"])
-    site.await_look(lambda look: look.bounds == {a: Bounds(0, 2), b: Bounds(0, 0)})
+    site.await_snapshot(lambda snapshot: snapshot.bounds == {a: Bounds(0, 2), b: Bounds(0, 0)})
     # Brokers answer 0 for a short queue without an offset, and nothing for a longer one.
     assert set(site.remote.committed([a, b]).values()) <= {0}
     assert site.remote.commit({a: 2, b: 0}) == []
@@ -326,7 +326,7 @@ def test_offsets_are_committed_to_the_group(site: Site) -> None:
 def test_marks_are_the_messages_before_the_positions(site: Site) -> None:
     a, b = site.queues
     site.send(0, ["one", "two"])
-    site.await_look(lambda look: look.bounds == {a: Bounds(0, 2), b: Bounds(0, 0)})
+    site.await_snapshot(lambda snapshot: snapshot.bounds == {a: Bounds(0, 2), b: Bounds(0, 0)})
     topic = Topic(site.name, site.running.name_server, site.running.brokers[0].address)
     records = topic.records(0, 2)
     topic.connections.close()

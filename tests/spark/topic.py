@@ -67,7 +67,7 @@ class Topic:
         while True:
             cluster = RemoteCluster(options)
             try:
-                if len(cluster.look([self.name]).bounds) == queues:
+                if len(cluster.snapshot([self.name]).bounds) == queues:
                     return self
             except LookupError:
                 pass
@@ -136,7 +136,7 @@ class Topic:
         options = Options.parse({"nameserver": self.name_server, "topic": self.name}, batch=True)
         cluster = RemoteCluster(options)
         try:
-            return next(iter(cluster.look([self.name]).bounds)).broker
+            return next(iter(cluster.snapshot([self.name]).bounds)).broker
         finally:
             cluster.close()
 

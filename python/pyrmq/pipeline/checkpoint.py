@@ -119,17 +119,18 @@ def _lag(pipeline: Pipeline, position: Position) -> tuple[Lag, tuple[str, ...]]:
     cluster = RemoteCluster(Options.parse(pipeline.source, batch=False))
     try:
         topics = {queue.topic for queue in position.offsets}
-        look = cluster.look(sorted(topics), expected=position.offsets, lenient=True)
+        snapshot = cluster.snapshot(sorted(topics), expected=position.offsets, lenient=True)
     finally:
         cluster.close()
     queues = {
         queue: held.highest - position.offsets[queue]
-        for queue, held in look.bounds.items()
+        for queue, held in snapshot.bounds.items()
         if queue in position.offsets and held.highest > position.offsets[queue]
     }
     stored = [position.marks[queue].stored_ms for queue in queues if queue in position.marks]
     oldest = max(0.0, time.time() - min(stored) / 1000) if stored else None
-    return Lag(rows=sum(queues.values()), queues=queues, oldest_s=oldest), tuple(sorted(look.away))
+    lag = Lag(rows=sum(queues.values()), queues=queues, oldest_s=oldest)
+    return lag, tuple(sorted(snapshot.away))
 
 
 def _newest(folder: Path) -> int | None:

@@ -1,8 +1,8 @@
 """Requests of the driver to a real cluster: all brokers at once, each with its own deadline.
 
-A broker that does not answer delays no other: a look waits at most `_LOOK_MS` for it, and while it
-is away it is asked only every `_PROBE_S`. A call that needs an answer asks again until
-``timeoutMs`` has passed.
+A broker that does not answer delays no other: a snapshot waits at most `_BROKER_TIMEOUT_MS` for
+it, and while it is away it gets a request only every `_PROBE_S`. A call that needs an answer
+repeats its request until ``timeoutMs`` has passed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyrmq._tables.brokers.wire import (
     read_stats,
 )
 from pyrmq._tables.offsets import Bounds, Mark, Offsets, Queue
-from pyrmq._tables.planning.cluster import AbsentBroker, Look
+from pyrmq._tables.planning.cluster import AbsentBroker, ClusterSnapshot
 from pyrmq.admin import Admin
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import (
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteCluster"]
 
-_LOOK_MS = 1000
+_BROKER_TIMEOUT_MS = 1000
 _PROBE_S = 2.0
 _PROBE_MS = 500
 _REQUEST_MS = 5000
 _NAMES_S = 2.0
-_TOPICS_A_QUESTION = 500
-_QUESTIONS_AT_ONCE = 10
+_TOPICS_PER_REQUEST = 500
+_MAX_RETRIES_AT_ONCE = 10
 """A broker of ours lets 20 of one connection wait."""
 _MASTERLESS = "only slaves of it are registered; readFrom=any reads from them"
 _PAUSE_S = (0.05, 0.1, 0.2, 0.5)
-_PASSING = (
+_TRANSIENT = (
     ConnectionLost,
     RequestTimeout,
     NameServerUnreachable,
@@ -75,7 +75,7 @@ _log = logging.getLogger("pyrmq.spark")
 _Answer = TypeVar("_Answer")
 
 
-class _Ask(NamedTuple):
+class _TopicRequest(NamedTuple):
     topic: str
     broker: str
     address: str
@@ -90,7 +90,7 @@ class RemoteCluster:
         options: name servers and time-outs.
 
     Example:
-        >>> RemoteCluster(options).look(["orders"]).bounds  # doctest: +SKIP
+        >>> RemoteCluster(options).snapshot(["orders"]).bounds  # doctest: +SKIP
         {Queue(topic='orders', broker='broker-a', queue_id=0): Bounds(lowest=0, highest=12)}
     """
 
@@ -108,10 +108,10 @@ class RemoteCluster:
     """Topics, each with an address, for which a broker returned an error."""
 
     def __post_init__(self) -> None:
-        """Prepare to ask; nothing is sent yet."""
+        """Prepare the connections; nothing is sent yet."""
         self._timeout_ms = min(_REQUEST_MS, self.options.timeout_ms)
         self._connections = _core.Connections(
-            connect_timeout_ms=_LOOK_MS, **self.options.security.native()
+            connect_timeout_ms=_BROKER_TIMEOUT_MS, **self.options.security.native()
         )
         self._admin = Admin(
             name_server=self.options.name_server,
@@ -126,43 +126,45 @@ class RemoteCluster:
         Raises:
             NameServerUnreachable: no name server answers.
         """
-        return self._patiently(lambda: self._routes.topics(system=system))
+        return self._with_retries(lambda: self._routes.topics(system=system))
 
-    def look(
+    def snapshot(
         self,
         topics: Iterable[str],
         *,
         expected: Iterable[Queue] = (),
         lenient: bool = False,
         fresh: bool = False,
-    ) -> Look:
-        """Ask every broker of these topics once; arguments and errors as `Cluster.look`."""
-        asks, away = self._asks(topics, expected, lenient=lenient, fresh=fresh)
+    ) -> ClusterSnapshot:
+        """Request bounds from every broker of these topics once; see `Cluster.snapshot`."""
+        requests, away = self._requests_for(topics, expected, lenient=lenient, fresh=fresh)
         bounds: dict[Queue, Bounds] = {}
         gone: set[tuple[str, str]] = set()
-        for ask, answer in self._statistics(asks):
+        for request, answer in self._statistics(requests):
             if isinstance(answer, TopicNotFound):
-                gone.add((ask.topic, ask.broker))
-                self._away.pop(ask.broker, None)
-            elif isinstance(answer, _PASSING):
-                away[ask.broker] = AbsentBroker(ask.address, str(answer))
+                gone.add((request.topic, request.broker))
+                self._away.pop(request.broker, None)
+            elif isinstance(answer, _TRANSIENT):
+                away[request.broker] = AbsentBroker(request.address, str(answer))
             elif isinstance(answer, Exception):
                 raise answer
             else:
                 try:
-                    held = self._bounds_of(ask, answer)
-                except _PASSING as error:
-                    away[ask.broker] = AbsentBroker(ask.address, str(error))
+                    held = self._bounds_of(request, answer)
+                except _TRANSIENT as error:
+                    away[request.broker] = AbsentBroker(request.address, str(error))
                     continue
-                self._away.pop(ask.broker, None)
+                self._away.pop(request.broker, None)
                 bounds.update(held)
         for broker, cause in away.items():
             self._away[broker] = (time.monotonic(), cause)
         away.update({name: cause for name, (_, cause) in self._away.items()})
         silent = {queue for queue in bounds if queue.broker in away}
         kept = {queue: held for queue, held in sorted(bounds.items()) if queue not in silent}
-        asked = {ask.broker for ask in asks}
-        return Look(kept, away, frozenset(gone), frozenset(asked & self._routes.slaves))
+        brokers = {request.broker for request in requests}
+        return ClusterSnapshot(
+            kept, away, frozenset(gone), frozenset(brokers & self._routes.slaves)
+        )
 
     def marks(self, positions: Mapping[Queue, int]) -> dict[Queue, Mark]:
         """Return the message before each position, if it exists and its broker answers."""
@@ -178,36 +180,40 @@ class RemoteCluster:
 
     def sizes(self, probes: Sequence[tuple[Queue, int]]) -> dict[tuple[Queue, int], int]:
         """Return the stored bytes of messages, without those that are unavailable now."""
-        asked = [probe for probe in probes if probe[0].broker not in self._away]
+        probed = [probe for probe in probes if probe[0].broker not in self._away]
         try:
-            bodies = self._messages(asked)
+            bodies = self._messages(probed)
         except ConnectionLost:
             return {}
         return {
             probe: read_size(body)
-            for probe, body in zip(asked, bodies, strict=True)
+            for probe, body in zip(probed, bodies, strict=True)
             if isinstance(body, bytes)
         }
 
     def compacted(self, topics: Collection[str]) -> set[str]:
-        """Return the topics with compaction; all brokers of a topic are asked, once.
+        """Return the topics with compaction; each broker of a topic gets one request.
 
         One of them may be away, or not have the attribute yet, so any of them decides.
         """
-        asks = []
+        requests = []
         for topic in topics:
             route = None if topic in self._policies else self._routes.of(topic)
             if route is not None:
-                asks += [_Ask(topic, "", at, range(0)) for at in route.addresses.values()]
-        fields: list[tuple[Fields, int]] = [({"topic": a.topic}, self._timeout_ms) for a in asks]
-        answers = self._request(RequestCode.GET_TOPIC_CONFIG, asks, fields)
-        for ask, answer in zip(asks, answers, strict=True):
-            if isinstance(answer, _PASSING):
+                requests += [
+                    _TopicRequest(topic, "", at, range(0)) for at in route.addresses.values()
+                ]
+        fields: list[tuple[Fields, int]] = [
+            ({"topic": a.topic}, self._timeout_ms) for a in requests
+        ]
+        answers = self._request(RequestCode.GET_TOPIC_CONFIG, requests, fields)
+        for request, answer in zip(requests, answers, strict=True):
+            if isinstance(answer, _TRANSIENT):
                 continue
             # Brokers before 5.0 know neither the request nor compaction.
             known = {} if isinstance(answer, Exception) else read_attributes(answer.body)
-            if self._policies.get(ask.topic) != "COMPACTION":
-                self._policies[ask.topic] = known.get("cleanup.policy", "DELETE")
+            if self._policies.get(request.topic) != "COMPACTION":
+                self._policies[request.topic] = known.get("cleanup.policy", "DELETE")
         return {topic for topic in topics if self._policies.get(topic) == "COMPACTION"}
 
     def offsets_at(self, bounds: Mapping[Queue, Bounds], timestamp_ms: int) -> Offsets:
@@ -222,10 +228,10 @@ class RemoteCluster:
             for queue in queues
         ]
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-        hints = self._patiently(lambda: self._offsets_once(code, queues, fields))
+        hints = self._with_retries(lambda: self._offsets_once(code, queues, fields))
 
         def store_times(wanted: dict[Queue, int]) -> dict[Queue, int]:
-            marks = self._patiently(lambda: self._peek(wanted, all_of=True))
+            marks = self._with_retries(lambda: self._peek(wanted, all_of=True))
             return {queue: mark.stored_ms for queue, mark in marks.items()}
 
         return first_at(bounds, dict(zip(queues, hints, strict=True)), timestamp_ms, store_times)
@@ -240,9 +246,9 @@ class RemoteCluster:
         group = self.options.group
         fields = [group_fields(group, queue) for queue in wanted]
 
-        def ask() -> Offsets:
+        def request() -> Offsets:
             found: Offsets = {}
-            answers = self._ask_all(RequestCode.QUERY_CONSUMER_OFFSET, wanted, fields)
+            answers = self._request_for_queues(RequestCode.QUERY_CONSUMER_OFFSET, wanted, fields)
             for queue, answer in zip(wanted, answers, strict=True):
                 if isinstance(answer, BrokerError) and answer.code == ResponseCode.QUERY_NOT_FOUND:
                     continue
@@ -251,7 +257,7 @@ class RemoteCluster:
                 found[queue] = max(0, int(answer.fields["offset"]))
             return found
 
-        return self._patiently(ask)
+        return self._with_retries(request)
 
     def commit(self, offsets: Offsets) -> list[str]:
         """Commit offsets to the group; return a text about those that failed."""
@@ -261,7 +267,7 @@ class RemoteCluster:
             {**group_fields(group, queue), "commitOffset": offsets[queue]} for queue in queues
         ]
         try:
-            answers = self._ask_all(RequestCode.UPDATE_CONSUMER_OFFSET, queues, fields)
+            answers = self._request_for_queues(RequestCode.UPDATE_CONSUMER_OFFSET, queues, fields)
         except ConnectionLost as error:
             return [str(error)]
         return [
@@ -271,7 +277,7 @@ class RemoteCluster:
         ]
 
     def addresses(self) -> dict[str, str]:
-        """Return ``host:port`` of every broker seen by `look`, by name."""
+        """Return ``host:port`` of every broker seen by `snapshot`, by name."""
         return self._routes.addresses()
 
     def close(self) -> None:
@@ -279,96 +285,108 @@ class RemoteCluster:
         self._connections.close()
         self._admin.close()
 
-    def _statistics(self, asks: Sequence[_Ask]) -> list[tuple[_Ask, dict[int, Bounds] | Exception]]:
+    def _statistics(
+        self, requests: Sequence[_TopicRequest]
+    ) -> list[tuple[_TopicRequest, dict[int, Bounds] | Exception]]:
         """Request the bounds of queues: of many topics at once from ours, else topic by topic."""
-        found: dict[_Ask, dict[int, Bounds] | Exception] = {}
-        left_out: set[_Ask] = set()
-        parts = self._parts(asks)
+        found: dict[_TopicRequest, dict[int, Bounds] | Exception] = {}
+        left_out: set[_TopicRequest] = set()
+        parts = self._parts(requests)
         while parts:
             firsts = [part[0] for part in parts]
             bodies = [json.dumps({"topics": [a.topic for a in p[1:]]}).encode() for p in parts]
-            smaller: list[list[_Ask]] = []
-            for part, answer in zip(parts, self._ask_stats(firsts, bodies), strict=True):
-                if isinstance(answer, _PASSING):
+            smaller: list[list[_TopicRequest]] = []
+            for part, answer in zip(parts, self._request_statistics(firsts, bodies), strict=True):
+                if isinstance(answer, _TRANSIENT):
                     found.update(dict.fromkeys(part, answer))
                 elif len(part) > 1 and _has_too_many_queues(answer):
                     half = (len(part) + 1) // 2
                     self._at_once[part[0].address] = half
                     smaller += [part[:half], part[half:]]
                 elif not isinstance(answer, Exception):
-                    found.update({ask: answer[ask.topic] for ask in part if ask.topic in answer})
-                    left_out |= {ask for ask in part if ask.topic not in answer}
+                    found.update(
+                        {
+                            request: answer[request.topic]
+                            for request in part
+                            if request.topic in answer
+                        }
+                    )
+                    left_out |= {request for request in part if request.topic not in answer}
             parts = smaller
         # A request for each finds the one of many that is unknown or forbidden.
-        left = [ask for ask in asks if ask not in found]
-        for ask, answer in zip(left, self._ask_stats(left, [b""] * len(left)), strict=True):
+        left = [request for request in requests if request not in found]
+        for request, answer in zip(
+            left, self._request_statistics(left, [b""] * len(left)), strict=True
+        ):
             if isinstance(answer, Exception):
-                found[ask] = answer
-                self._unanswered.add((ask.topic, ask.address))
+                found[request] = answer
+                self._unanswered.add((request.topic, request.address))
             else:
-                found[ask] = answer.get(ask.topic, {})
-                if ask in left_out:
-                    self._one_by_one.add(ask.address)
-        return [(ask, found[ask]) for ask in asks]
+                found[request] = answer.get(request.topic, {})
+                if request in left_out:
+                    self._one_by_one.add(request.address)
+        return [(request, found[request]) for request in requests]
 
-    def _parts(self, asks: Sequence[_Ask]) -> list[list[_Ask]]:
+    def _parts(self, requests: Sequence[_TopicRequest]) -> list[list[_TopicRequest]]:
         """Return the requests for many topics, first those that were answered before."""
-        groups: dict[str, list[_Ask]] = {}
-        for ask in asks:
-            if ask.address not in self._one_by_one:
-                groups.setdefault(ask.address, []).append(ask)
-        parts: list[list[_Ask]] = []
+        groups: dict[str, list[_TopicRequest]] = {}
+        for request in requests:
+            if request.address not in self._one_by_one:
+                groups.setdefault(request.address, []).append(request)
+        parts: list[list[_TopicRequest]] = []
         for address, group in groups.items():
-            group.sort(key=lambda ask: (ask.topic, ask.address) in self._unanswered)
-            size = self._at_once.get(address, _TOPICS_A_QUESTION)
+            group.sort(key=lambda request: (request.topic, request.address) in self._unanswered)
+            size = self._at_once.get(address, _TOPICS_PER_REQUEST)
             starts = range(0, len(group) if len(group) > 1 else 0, size)
             parts += [group[at : at + size] for at in starts]
         return parts
 
-    def _ask_stats(
-        self, asks: Sequence[_Ask], bodies: Sequence[bytes]
+    def _request_statistics(
+        self, requests: Sequence[_TopicRequest], bodies: Sequence[bytes]
     ) -> list[dict[str, dict[int, Bounds]] | Exception]:
         fields: list[tuple[Fields, int]] = [
-            ({"topic": ask.topic}, self._patience(ask.broker)) for ask in asks
+            ({"topic": request.topic}, self._timeout_of(request.broker)) for request in requests
         ]
         code = RequestCode.GET_TOPIC_STATS_INFO
-        answers = self._request(code, asks, fields, bodies)
+        answers = self._request(code, requests, fields, bodies)
         given_up: set[str] = set()
-        while few := _few_refused(asks, answers, given_up):
+        while few := _refused_as_busy(requests, answers, given_up):
             again = self._request(
                 code,
-                [asks[at] for at in few],
+                [requests[at] for at in few],
                 [fields[at] for at in few],
                 [bodies[at] for at in few],
             )
             new: dict[str, list[Command | Exception]] = {}
             for at, answer in zip(few, again, strict=True):
                 answers[at] = answer
-                new.setdefault(asks[at].address, []).append(answer)
+                new.setdefault(requests[at].address, []).append(answer)
             failures = {address: _failure(of_one) for address, of_one in new.items()}
             given_up |= {address for address, failure in failures.items() if failure is not None}
             answers = [
-                failures.get(ask.address) or answer if isinstance(answer, BrokerBusy) else answer
-                for ask, answer in zip(asks, answers, strict=True)
+                failures.get(request.address) or answer
+                if isinstance(answer, BrokerBusy)
+                else answer
+                for request, answer in zip(requests, answers, strict=True)
             ]
         return [
-            answer if isinstance(answer, Exception) else read_stats(answer.body, ask.broker)
-            for ask, answer in zip(asks, answers, strict=True)
+            answer if isinstance(answer, Exception) else read_stats(answer.body, request.broker)
+            for request, answer in zip(requests, answers, strict=True)
         ]
 
-    def _asks(
+    def _requests_for(
         self, topics: Iterable[str], expected: Iterable[Queue], *, lenient: bool, fresh: bool
-    ) -> tuple[list[_Ask], dict[str, AbsentBroker]]:
+    ) -> tuple[list[_TopicRequest], dict[str, AbsentBroker]]:
         wanted: dict[tuple[str, str], int] = {}
         for queue in expected:
             place = (queue.topic, queue.broker)
             wanted[place] = max(wanted.get(place, 0), queue.queue_id + 1)
         names = sorted({*topics, *(topic for topic, _ in wanted)})
         is_away = fresh or bool(self._away)
-        asks: list[_Ask] = []
+        requests: list[_TopicRequest] = []
         away: dict[str, AbsentBroker] = {}
         for topic in names:
-            route = self._patiently(partial(self._routes.of, topic, is_away=is_away))
+            route = self._with_retries(partial(self._routes.of, topic, is_away=is_away))
             counts = {broker: count for (name, broker), count in wanted.items() if name == topic}
             if route is not None:
                 counts = {
@@ -390,8 +408,8 @@ class RemoteCluster:
                         "", "is in no route and in no cluster of the name servers"
                     )
                 elif self._is_due(broker):
-                    asks.append(_Ask(topic, broker, address, range(count)))
-        return asks, away
+                    requests.append(_TopicRequest(topic, broker, address, range(count)))
+        return requests, away
 
     def _address(self, broker: str, topic: str) -> str | None:
         try:
@@ -418,14 +436,14 @@ class RemoteCluster:
         known = self._away.get(broker)
         return known is None or time.monotonic() - known[0] >= _PROBE_S
 
-    def _patience(self, broker: str) -> int:
-        return min(_PROBE_MS if broker in self._away else _LOOK_MS, self._timeout_ms)
+    def _timeout_of(self, broker: str) -> int:
+        return min(_PROBE_MS if broker in self._away else _BROKER_TIMEOUT_MS, self._timeout_ms)
 
-    def _bounds_of(self, ask: _Ask, held: dict[int, Bounds]) -> dict[Queue, Bounds]:
+    def _bounds_of(self, request: _TopicRequest, held: dict[int, Bounds]) -> dict[Queue, Bounds]:
         found = {}
         unlisted = []
-        for queue_id in ask.queues:
-            queue = Queue(ask.topic, ask.broker, queue_id)
+        for queue_id in request.queues:
+            queue = Queue(request.topic, request.broker, queue_id)
             if queue_id in held:
                 found[queue] = held[queue_id]
             else:
@@ -442,7 +460,9 @@ class RemoteCluster:
         self, code: RequestCode, queues: Sequence[Queue], fields: Sequence[Fields]
     ) -> list[int]:
         found = []
-        for queue, answer in zip(queues, self._ask_all(code, queues, fields), strict=True):
+        for queue, answer in zip(
+            queues, self._request_for_queues(code, queues, fields), strict=True
+        ):
             if isinstance(answer, Exception):
                 raise answer
             try:
@@ -460,7 +480,7 @@ class RemoteCluster:
         found: dict[Queue, Mark] = {}
         probes = list(offsets.items())
         for (queue, offset), body in zip(probes, self._messages(probes), strict=True):
-            if isinstance(body, _PASSING) and all_of:
+            if isinstance(body, _TRANSIENT) and all_of:
                 raise body
             mark = read_mark(body, offset) if isinstance(body, bytes) else None
             if mark is not None:
@@ -474,26 +494,26 @@ class RemoteCluster:
             ConnectionLost: a broker is in no route.
         """
         fields: list[Fields] = [pull_fields(self.options.group, q, offset) for q, offset in probes]
-        answers = self._ask_all(RequestCode.PULL_MESSAGE, [q for q, _ in probes], fields)
+        answers = self._request_for_queues(RequestCode.PULL_MESSAGE, [q for q, _ in probes], fields)
         return [
             answer if isinstance(answer, Exception) else answer.body or None for answer in answers
         ]
 
-    def _ask_all(
+    def _request_for_queues(
         self, code: RequestCode, queues: Sequence[Queue], fields: Sequence[Fields]
     ) -> list[Command | Exception]:
-        asks = []
+        requests = []
         for queue in queues:
             address = self._address(queue.broker, queue.topic)
             if address is None:
                 raise ConnectionLost(f"{queue}: the broker is in no route")
-            asks.append(_Ask(queue.topic, queue.broker, address, range(0)))
-        return self._request(code, asks, [(each, self._timeout_ms) for each in fields])
+            requests.append(_TopicRequest(queue.topic, queue.broker, address, range(0)))
+        return self._request(code, requests, [(each, self._timeout_ms) for each in fields])
 
     def _request(
         self,
         code: RequestCode,
-        asks: Sequence[_Ask],
+        requests: Sequence[_TopicRequest],
         fields: Sequence[tuple[Fields, int]],
         bodies: Iterable[bytes] = (),
     ) -> list[Command | Exception]:
@@ -501,64 +521,66 @@ class RemoteCluster:
         answers = _core.request_many(
             self._connections,
             [
-                (ask.address, Command(int(code), each, body or None), timeout_ms)
-                for ask, (each, timeout_ms), body in zip_longest(asks, fields, bodies)
+                (request.address, Command(int(code), each, body or None), timeout_ms)
+                for request, (each, timeout_ms), body in zip_longest(requests, fields, bodies)
             ],
         )
         return [
-            answer_error(ask.address, code, answer)
+            answer_error(request.address, code, answer)
             if isinstance(answer, Command) and answer.code != ResponseCode.SUCCESS
             else answer
-            for ask, answer in zip(asks, answers, strict=True)
+            for request, answer in zip(requests, answers, strict=True)
         ]
 
-    def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
+    def _with_retries(self, request: Callable[[], _Answer]) -> _Answer:
         """Repeat a request while the failure may be transient and time is left."""
         begun = time.monotonic()
         attempt = 0
         while True:
             try:
-                return ask()
+                return request()
             except RmqError as error:
                 waited = time.monotonic() - begun
                 pause = _PAUSE_S[min(attempt, len(_PAUSE_S) - 1)]
                 late = waited + pause > self.options.timeout_ms / 1000
-                if not isinstance(error, _PASSING) or late:
+                if not isinstance(error, _TRANSIENT) or late:
                     raise
             attempt += 1
             time.sleep(pause)
 
 
-def _few_refused(
-    asks: Sequence[_Ask], answers: Sequence[Command | Exception], given_up: Collection[str]
+def _refused_as_busy(
+    requests: Sequence[_TopicRequest],
+    answers: Sequence[Command | Exception],
+    given_up: Collection[str],
 ) -> list[int]:
-    """Return the places of the first questions that each broker was too busy for.
+    """Return the indexes of the first requests that each broker was too busy for.
 
     Args:
-        asks: The questions.
-        answers: What was answered.
-        given_up: Addresses of brokers that are asked no more.
+        requests: The requests.
+        answers: Their answers, in the same order.
+        given_up: Addresses of brokers that get no more requests.
     """
     counts: Counter[str] = Counter()
     few = []
-    for at, (ask, answer) in enumerate(zip(asks, answers, strict=True)):
-        is_left = isinstance(answer, BrokerBusy) and ask.address not in given_up
-        if is_left and counts[ask.address] < _QUESTIONS_AT_ONCE:
-            counts[ask.address] += 1
+    for at, (request, answer) in enumerate(zip(requests, answers, strict=True)):
+        is_left = isinstance(answer, BrokerBusy) and request.address not in given_up
+        if is_left and counts[request.address] < _MAX_RETRIES_AT_ONCE:
+            counts[request.address] += 1
             few.append(at)
     return few
 
 
 def _failure(answers: Sequence[Command | Exception]) -> Exception | None:
-    """Return why one broker that gave these answers is asked no more.
+    """Return why one broker that gave these answers gets no more requests.
 
-    It is silent or away, or too busy for each of a few questions.
+    It is silent or away, or too busy for each of a few requests.
     """
-    passing = [answer for answer in answers if isinstance(answer, _PASSING)]
-    others = [answer for answer in passing if not isinstance(answer, BrokerBusy)]
-    if not others and len(passing) < len(answers):
+    transient = [answer for answer in answers if isinstance(answer, _TRANSIENT)]
+    others = [answer for answer in transient if not isinstance(answer, BrokerBusy)]
+    if not others and len(transient) < len(answers):
         return None
-    return (others or passing)[0]
+    return (others or transient)[0]
 
 
 def _has_too_many_queues(answer: object) -> bool:

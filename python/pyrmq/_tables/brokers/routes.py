@@ -40,7 +40,7 @@ class Route:
         masterless: brokers of which only slaves are registered, where a read asks masters only.
     """
 
-    asked_at: float
+    requested_at: float
     addresses: dict[str, str]
     queues: dict[str, int]
     unreadable: set[str]
@@ -91,7 +91,7 @@ class Routes:
         """
         known = self._known.get(topic)
         now = time.monotonic()
-        if known is not None and now - known.asked_at < (AGAIN_S if is_away else ROUTE_S):
+        if known is not None and now - known.requested_at < (AGAIN_S if is_away else ROUTE_S):
             return known
         try:
             answer = self.admin.route(topic)
@@ -106,7 +106,7 @@ class Routes:
             known.masterless.clear()
         else:
             known = self._known[topic] = self._read(answer, now)
-        known.asked_at = now
+        known.requested_at = now
         return known
 
     def address(self, broker: str, route: Route | None) -> str | None:

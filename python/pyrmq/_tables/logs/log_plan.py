@@ -33,8 +33,8 @@ LogFile: TypeAlias = tuple[str | os.PathLike[str], int, int]
 
 _Planned: TypeAlias = tuple[int, int, int, int, int, int, list[str]]
 """Positions of the first record, of the last, and after it; records, times, topics."""
-_LOOKS = 5
-_LOOK_S = 0.05
+_TAIL_READS = 5
+_TAIL_PAUSE_S = 0.05
 """How often, and how far apart, the log's last record is read again before it counts as cut."""
 _DIGITS = 20
 _log = logging.getLogger("pyrmq.spark")
@@ -184,7 +184,7 @@ class _Planner:
 
     def _file(self, file: LogFile, position: int, following: list[LogFile]) -> tuple[int, bool]:
         """Cut a file into pieces; return the position after them, and if the log ends there."""
-        looks, is_second = 0, False
+        reads, is_second = 0, False
         while True:
             before = position
             position, why, reason = self._records(file, position)
@@ -193,14 +193,14 @@ class _Planner:
             if why == "end":
                 return max(position, file[1] + file[2]), False
             if position > before:
-                looks, is_second = 0, False
+                reads, is_second = 0, False
             if why == "unused" and not _any_used(following):
                 return position, True
             good = next_record(file, position)
             if good is None and not _any_used(following):
-                if looks < _LOOKS:
-                    looks += 1
-                    time.sleep(_LOOK_S)
+                if reads < _TAIL_READS:
+                    reads += 1
+                    time.sleep(_TAIL_PAUSE_S)
                     continue
                 self._check_foreign(file, position, reason)
                 _log.warning(
@@ -248,8 +248,8 @@ class _Planner:
     ) -> tuple[int, str, str | None]:
         """Remove the log's last record from the pieces if only its head is whole."""
         first, last, _, records, first_ms, last_ms, names = pieces[-1]
-        for number in range(_LOOKS):
-            time.sleep(_LOOK_S if number else 0)
+        for number in range(_TAIL_READS):
+            time.sleep(_TAIL_PAUSE_S if number else 0)
             if next_record(file, last) is not None:
                 return end, "unused", None
         if records > 1:

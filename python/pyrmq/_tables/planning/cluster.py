@@ -22,7 +22,7 @@ __all__ = [
     "NO_ANSWER",
     "AbsentBroker",
     "Cluster",
-    "Look",
+    "ClusterSnapshot",
     "await_brokers",
     "chosen",
     "ending",
@@ -50,7 +50,7 @@ class AbsentBroker(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Look:
+class ClusterSnapshot:
     """The answers of the brokers at one moment.
 
     Attributes:
@@ -80,20 +80,20 @@ class Cluster(Protocol):
     def topics(self, *, system: bool) -> list[str]:
         """List every topic that the name server knows, with or without system topics."""
 
-    def look(
+    def snapshot(
         self,
         topics: Iterable[str],
         *,
         expected: Iterable[Queue] = (),
         lenient: bool = False,
         fresh: bool = False,
-    ) -> Look:
-        """Ask every broker of these topics once, all at the same time.
+    ) -> ClusterSnapshot:
+        """Request the bounds of these topics from every broker once, all at the same time.
 
         Args:
             topics: their names.
-            expected: queues that a query has read from; their brokers are asked even if they are in
-                no route.
+            expected: queues that a query has read from; their brokers get a request even if they
+                are in no route.
             lenient: leave out topics that are unknown or not readable.
             fresh: a broker is missing from the routes: request them again after a second.
 
@@ -129,7 +129,7 @@ class Cluster(Protocol):
         """Commit offsets to the group; return a text about those that failed."""
 
     def addresses(self) -> dict[str, str]:
-        """Return ``host:port`` of every broker seen by `look`, by name."""
+        """Return ``host:port`` of every broker seen by `snapshot`, by name."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -157,12 +157,13 @@ def is_wanted(options: Options, queue: Queue) -> bool:
     return _matches(options, queue.topic)
 
 
-def chosen(options: Options, look: Look) -> Look:
+def chosen(options: Options, snapshot: ClusterSnapshot) -> ClusterSnapshot:
     """Leave out the queues that option ``queues`` does not name."""
     if not options.queues:
-        return look
+        return snapshot
     return replace(
-        look, bounds={queue: held for queue, held in look.bounds.items() if queue in options.queues}
+        snapshot,
+        bounds={queue: held for queue, held in snapshot.bounds.items() if queue in options.queues},
     )
 
 
@@ -173,12 +174,12 @@ def await_brokers(
     all_of_route: bool,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Look:
+) -> ClusterSnapshot:
     """Look up the queues of a new read, and wait up to ``timeoutMs`` for its brokers.
 
     Args:
         options: the read's options.
-        cluster: whom to ask.
+        cluster: the cluster to read from.
         all_of_route: fail when a broker of the route does not answer; otherwise go on without it
             as long as another one answers.
         clock: seconds, monotonic.
@@ -197,7 +198,7 @@ def await_brokers(
     missing: list[str] = []
     while True:
         try:
-            look = cluster.look(
+            snapshot = cluster.snapshot(
                 topics, lenient=options.topic_pattern is not None, fresh=bool(missing)
             )
         except TopicNotFound:
@@ -206,35 +207,37 @@ def await_brokers(
                 raise
             sleep(_PAUSE_S)
             continue
-        missing = [name for name in needed if name not in look.brokers]
-        if not look.away and not missing:
+        missing = [name for name in needed if name not in snapshot.brokers]
+        if not snapshot.away and not missing:
             break
         if clock() >= deadline:
-            _check_away(options, look, missing, all_of_route=all_of_route)
+            _check_away(options, snapshot, missing, all_of_route=all_of_route)
             break
         sleep(_PAUSE_S)
-    _log.info("reading %s from: %s", ", ".join(topics), ", ".join(sorted(look.brokers)))
-    for queue in sorted(options.queues - look.bounds.keys()):
-        if queue.broker not in look.away:
+    _log.info("reading %s from: %s", ", ".join(topics), ", ".join(sorted(snapshot.brokers)))
+    for queue in sorted(options.queues - snapshot.bounds.keys()):
+        if queue.broker not in snapshot.away:
             raise OffsetError(f"option queues: does not exist: {queue}")
-    return chosen(options, look)
+    return chosen(options, snapshot)
 
 
-def _check_away(options: Options, look: Look, missing: list[str], *, all_of_route: bool) -> None:
+def _check_away(
+    options: Options, snapshot: ClusterSnapshot, missing: list[str], *, all_of_route: bool
+) -> None:
     waited = f"waited {options.timeout_ms / 1000:g} s (timeoutMs)"
     for broker in missing:
-        if broker not in look.away:
+        if broker not in snapshot.away:
             raise BrokerAway(
                 f"broker {broker} is needed, but in no route of the topic; {waited}. Start it, or"
                 " correct option brokers or queues if it names it"
             )
-    if look.away and (all_of_route or missing or not look.bounds):
-        broker, away = sorted(look.away.items())[0]
+    if snapshot.away and (all_of_route or missing or not snapshot.bounds):
+        broker, away = sorted(snapshot.away.items())[0]
         raise BrokerAway(
             f"broker {broker} ({away.address or 'no address'}) does not answer: {away.cause};"
             f" {waited}"
         )
-    for broker, away in sorted(look.away.items()):
+    for broker, away in sorted(snapshot.away.items()):
         _log.warning(
             "the query starts without broker %s (%s): %s",
             broker,

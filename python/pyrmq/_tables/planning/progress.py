@@ -23,7 +23,7 @@ from pyrmq._tables.errors import BrokerAway, OffsetError
 from pyrmq._tables.offsets import Bounds, Mark, Offsets, Position, Queue, parse_version, to_json
 from pyrmq._tables.planning import cluster as clusters
 from pyrmq._tables.planning.byte_limit import limit_bytes
-from pyrmq._tables.planning.cluster import NO_ANSWER, Look
+from pyrmq._tables.planning.cluster import NO_ANSWER, ClusterSnapshot
 from pyrmq._tables.planning.plan import limit_rows
 from pyrmq._tables.planning.replay import Replay
 from pyrmq._tables.planning.tasks import report_loss, tasks_of
@@ -50,7 +50,7 @@ class Progress:
 
     Args:
         options: the stream's options.
-        cluster: whom to ask for queues and their bounds.
+        cluster: where to read queues and their bounds.
         clock: seconds, monotonic.
         sleep: waits seconds.
         now_ms: milliseconds since 1970.
@@ -62,14 +62,14 @@ class Progress:
     sleep: Callable[[float], None] = time.sleep
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     _initial: Position | None = None
-    _seen: Look = field(default_factory=Look)
-    _asked_at: float | None = None
+    _seen: ClusterSnapshot = field(default_factory=ClusterSnapshot)
+    _refreshed_at: float | None = None
     _topics: tuple[str, ...] = ()
     _topics_at: float | None = None
     _frozen: dict[Queue, Bounds] | None = None
     _absent: frozenset[str] = frozenset()
     _begins: Offsets = field(default_factory=dict)
-    _told: set[Queue] = field(default_factory=set)
+    _reported: set[Queue] = field(default_factory=set)
     _last_batch_at: float | None = None
     _planned: dict[str, Any] | None = None
     _ended: dict[str, Any] | None = None
@@ -80,7 +80,7 @@ class Progress:
         self._watch = Watch(self.options, self.cluster, self.clock)
 
     def initial(self) -> dict[str, Any]:
-        """Return where a new query begins; the same answer however often Spark asks."""
+        """Return where a new query begins; the same answer at every call."""
         return to_json(self._beginning())
 
     def _beginning(self) -> Position:
@@ -90,14 +90,14 @@ class Progress:
                 since_ms = min(self.options.starting_times.values(), default=None)
             elif since_ms is None and self.options.starting == "latest":
                 since_ms = self.now_ms()
-            look = clusters.await_brokers(
+            snapshot = clusters.await_brokers(
                 self.options,
                 self.cluster,
                 all_of_route=False,
                 clock=self.clock,
                 sleep=self.sleep,
             )
-            offsets = clusters.starting(self.options, self.cluster, look.bounds)
+            offsets = clusters.starting(self.options, self.cluster, snapshot.bounds)
             self._initial = Position(offsets, since_ms=since_ms)
         return self._initial
 
@@ -119,7 +119,7 @@ class Progress:
             OffsetError: the position belongs to other topics.
         """
         if start is None and self._planned is None:
-            self._ended = self._latest_untold()
+            self._ended = self._latest_without_start()
         else:
             given = dict(start if start is not None else self._planned or {})
             self._ended = self._latest_after(given, limit, wait_for_more=wait_for_more)
@@ -131,7 +131,7 @@ class Progress:
         whole = parse_version(given)
         position = self._wanted(whole)
         first = self._is_first(position)
-        self._ask(position)
+        self._refresh_if_due(position)
         begun = self._begun(position)
         standing = {**position.offsets, **begun}
         # A queue that starts again after a loss is read from there, whatever it was before.
@@ -246,14 +246,14 @@ class Progress:
             ends[queue] = max(lower.get(queue, held.lowest), min(end.offsets[queue], after))
         return ends
 
-    def _latest_untold(self) -> dict[str, Any]:
+    def _latest_without_start(self) -> dict[str, Any]:
         """Return the end of all queues, for a Spark that does not pass the stream's position.
 
         No limit applies there: after a restart such a Spark requests an end before it passes any
         start, and for Trigger.AvailableNow it requests it only once.
         """
         position = self._beginning()
-        self._ask(position)
+        self._refresh_if_due(position)
         ends = {queue: held.highest for queue, held in self._seen.bounds.items()}
         end = {**position.offsets, **ends}
         # It is not known yet whether the query is new: `tasks` uses this start only if it is.
@@ -263,15 +263,15 @@ class Progress:
             )
         )
 
-    def _ask(self, position: Position) -> None:
+    def _refresh_if_due(self, position: Position) -> None:
         if self._frozen is not None:
             self._settle(position)
             return
         refresh_s = self.options.offset_refresh_ms / 1000
         if refresh_s:
             refresh_s = max(refresh_s, min(1.0, len(self._seen.bounds) / _QUEUES_A_SECOND))
-        if self._asked_at is not None:
-            age = self.clock() - self._asked_at
+        if self._refreshed_at is not None:
+            age = self.clock() - self._refreshed_at
             if age < refresh_s:
                 if self._has_news(position):
                     return
@@ -292,7 +292,7 @@ class Progress:
         Brokers that are away stay out, and their queues are named.
         """
         assert self._frozen is not None
-        if self._asked_at is None:
+        if self._refreshed_at is None:
             return
         self._refresh(position.offsets)
         while self._watch.is_waiting(position, self._seen):
@@ -306,7 +306,7 @@ class Progress:
         absent = [str(queue) for queue in position.offsets if queue.broker in self._seen.away]
         if absent:
             _log.warning("the query ends without queues of absent brokers: %s", "; ".join(absent))
-        self._asked_at = None
+        self._refreshed_at = None
 
     def _await_queues(self, needed: Offsets, wanted: set[Queue], *, is_replayed: bool) -> None:
         """Wait for the queues of a batch: `awayMs` for an absent broker, `timeoutMs` for others."""
@@ -353,10 +353,10 @@ class Progress:
         if not is_pattern or stale:
             self._topics = clusters.topics_of(self.options, self.cluster)
             self._topics_at = now
-        look = self.cluster.look(self._topics, expected=queues, lenient=True)
-        self._seen = clusters.chosen(self.options, look)
-        self._watch.look_at_brokers(self._seen, {queue.broker for queue in queues})
-        self._asked_at = self.clock()
+        snapshot = self.cluster.snapshot(self._topics, expected=queues, lenient=True)
+        self._seen = clusters.chosen(self.options, snapshot)
+        self._watch.record_brokers(self._seen, {queue.broker for queue in queues})
+        self._refreshed_at = self.clock()
 
     def _begun(self, position: Position) -> Offsets:
         """Return the start of queues that the position lacks, or that start again after a loss."""
@@ -367,14 +367,14 @@ class Progress:
         begun = self._begins_of(new, position.since_ms)
         begun = {queue: at for queue, at in begun.items() if bounds[queue].highest > at}
         losses = self._watch.losses(position, self._seen)
-        self._told &= losses.keys()
+        self._reported &= losses.keys()
         for queue, what in sorted(losses.items()):
-            if queue not in self._told:
+            if queue not in self._reported:
                 self._lost(what)
             if queue in self._seen.bounds:
                 begun |= self._after_loss(queue, position.marks.get(queue))
             else:
-                self._told.add(queue)
+                self._reported.add(queue)
         return begun
 
     def _begins_of(self, new: dict[Queue, Bounds], since_ms: int | None) -> Offsets:
@@ -427,9 +427,9 @@ class Progress:
         known = {} if before is None else before.marks
         stood = {} if before is None else before.offsets
         kept = {q: known[q] for q, at in end.items() if q in known and stood.get(q) == at}
-        asked = {q: at for q, at in end.items() if q not in kept and q in self._seen.bounds}
+        missing = {q: at for q, at in end.items() if q not in kept and q in self._seen.bounds}
         # A queue without a mark is compared from the next batch on.
-        return {**kept, **self.cluster.marks(asked)}
+        return {**kept, **self.cluster.marks(missing)}
 
     def _lost(self, what: str) -> None:
         report_loss(self.options, what)

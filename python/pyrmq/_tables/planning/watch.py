@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyrmq._tables.offsets import Mark, Position, Queue
     from pyrmq._tables.options.topic_options import Options
-    from pyrmq._tables.planning.cluster import Cluster, Look
+    from pyrmq._tables.planning.cluster import Cluster, ClusterSnapshot
 
 __all__ = ["Watch", "another"]
 
@@ -42,7 +42,7 @@ class Watch:
 
     Args:
         options: the stream's options.
-        cluster: whom to ask for messages before positions.
+        cluster: where to read the messages before positions.
         clock: seconds, monotonic.
     """
 
@@ -62,24 +62,24 @@ class Watch:
         """Queues that were shorter or gone and may have other messages now: not to be read yet."""
         return set(self._to_compare)
 
-    def look_at_brokers(self, look: Look, needed: set[str]) -> None:
+    def record_brokers(self, snapshot: ClusterSnapshot, needed: set[str]) -> None:
         """Record which brokers answered, and warn of brokers that left or are back.
 
         Args:
-            look: the brokers' answers.
+            snapshot: the brokers' answers.
             needed: brokers where the stream has positions.
 
         Raises:
             BrokerAway: one was away for longer than ``awayMs``.
         """
         now = self.clock()
-        for broker in look.brokers | {broker for _, broker in look.gone}:
-            if broker not in look.away:
+        for broker in snapshot.brokers | {broker for _, broker in snapshot.gone}:
+            if broker not in snapshot.away:
                 self._here(broker, now)
-        for broker in sorted(needed & look.away.keys()):
+        for broker in sorted(needed & snapshot.away.keys()):
             since = self._away_since.setdefault(broker, now)
             self._unchecked.add(broker)
-            away = look.away[broker]
+            away = snapshot.away[broker]
             where = f"broker {broker} ({away.address or 'no address'})"
             text = f"{where} has been away for {now - since:.0f} s: {away.cause}"
             if now - since >= _WARN_S and broker not in self._warned:
@@ -101,24 +101,24 @@ class Watch:
             self._unchecked.add(broker)
         self._seen_at[broker] = now
 
-    def losses(self, position: Position, look: Look) -> dict[Queue, str]:
+    def losses(self, position: Position, snapshot: ClusterSnapshot) -> dict[Queue, str]:
         """Return the queues that have lost messages, each with what happened."""
         found: dict[Queue, str] = {}
         for queue, stands in position.offsets.items():
-            if queue.broker in look.away:
+            if queue.broker in snapshot.away:
                 continue
-            wrong = self._wrong(queue, stands, look)
+            wrong = self._wrong(queue, stands, snapshot)
             if wrong is None:
                 self._wrong_since.pop(queue, None)
             elif self._lasts(queue):
                 found[queue] = wrong
-        return found | self._other_messages(position, look)
+        return found | self._other_messages(position, snapshot)
 
-    def is_waiting(self, position: Position, look: Look) -> bool:
+    def is_waiting(self, position: Position, snapshot: ClusterSnapshot) -> bool:
         """Return whether a queue looks wrong, but not for long enough to count as lost."""
         return any(
-            queue.broker not in look.away
-            and self._wrong(queue, stands, look) is not None
+            queue.broker not in snapshot.away
+            and self._wrong(queue, stands, snapshot) is not None
             and not self._lasts(queue)
             for queue, stands in position.offsets.items()
         )
@@ -128,23 +128,23 @@ class Watch:
         self._wrong_since.pop(queue, None)
         self._to_compare.pop(queue, None)
 
-    def _wrong(self, queue: Queue, stands: int, look: Look) -> str | None:
-        wrong = self._fault(queue, stands, look)
+    def _wrong(self, queue: Queue, stands: int, snapshot: ClusterSnapshot) -> str | None:
+        wrong = self._fault(queue, stands, snapshot)
         if wrong is not None:
             self._to_compare[queue] = None
         return wrong
 
     @staticmethod
-    def _fault(queue: Queue, stands: int, look: Look) -> str | None:
-        held = look.bounds.get(queue)
+    def _fault(queue: Queue, stands: int, snapshot: ClusterSnapshot) -> str | None:
+        held = snapshot.bounds.get(queue)
         if held is not None and held.highest >= stands:
             return None
-        if queue.broker in look.slaves:
+        if queue.broker in snapshot.slaves:
             # It is behind its master, which has the messages.
             return None
         if held is not None:
             return f"{queue}: was at {stands}, now has {held.lowest} to {held.highest}"
-        if (queue.topic, queue.broker) in look.gone:
+        if (queue.topic, queue.broker) in snapshot.gone:
             return f"{queue}: was at {stands}, now the topic no longer exists"
         return (
             f"{queue}: was at {stands}, now it cannot be read, although its messages are still"
@@ -155,13 +155,13 @@ class Watch:
         since = self._wrong_since.setdefault(queue, self.clock())
         return self.clock() - since >= self.options.timeout_ms / 1000
 
-    def _other_messages(self, position: Position, look: Look) -> dict[Queue, str]:
-        answered = look.brokers - look.away.keys()
+    def _other_messages(self, position: Position, snapshot: ClusterSnapshot) -> dict[Queue, str]:
+        answered = snapshot.brokers - snapshot.away.keys()
         brokers = self._unchecked & answered
         self._unchecked -= brokers
         there: dict[Queue, int] = {}
         for queue, stands in position.offsets.items():
-            held = look.bounds.get(queue)
+            held = snapshot.bounds.get(queue)
             if held is None or queue.broker not in answered:
                 continue
             if held.highest < stands:
@@ -180,10 +180,10 @@ class Watch:
             if queue in found and found[queue] != position.marks[queue]
         }
 
-    def _compared(self, asked: Iterable[Queue], found: Mapping[Queue, Mark]) -> None:
+    def _compared(self, compared: Iterable[Queue], found: Mapping[Queue, Mark]) -> None:
         """Stop comparing; a message that is unavailable for ``timeoutMs`` does not exist."""
         now = self.clock()
-        for queue in self._to_compare.keys() & set(asked):
+        for queue in self._to_compare.keys() & set(compared):
             since = self._to_compare[queue]
             if queue in found or now - (since or now) >= self.options.timeout_ms / 1000:
                 del self._to_compare[queue]
