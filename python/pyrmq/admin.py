@@ -12,11 +12,11 @@ Example:
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from pyrmq._admin.asking import body_of as _body
-from pyrmq._admin.asking import queue_of as _queue
 from pyrmq._admin.groups import GroupAdmin, GroupDescription, GroupLag, GroupMember
 from pyrmq._admin.messages import MessageAdmin, MessageTrace, MessageTrack
 from pyrmq._admin.modes import ConsumeMode, ModeAdmin
+from pyrmq._admin.requests import body_of as _body
+from pyrmq._admin.requests import queue_of as _queue
 from pyrmq._admin.values import (
     BrokerAddresses,
     GroupOffset,
@@ -101,7 +101,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
             >>> admin.topics()  # doctest: +SKIP
             ['TBW102', 'orders']
         """
-        answer = self._ask_names(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        answer = self._request_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(_body(answer).get("topicList") or [])
 
     def route(self, topic: str) -> TopicRoute:
@@ -117,7 +117,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         """
         fields: dict[str, str | int | bool | None] = {"topic": topic}
         fields["acceptStandardJsonOnly"] = True
-        body = _body(self._ask_names(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields))
+        body = _body(self._request_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields))
         queues = [
             TopicQueues(
                 data["brokerName"],
@@ -140,7 +140,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
             >>> admin.cluster()  # doctest: +SKIP
             {'DefaultCluster': [BrokerAddresses(name='broker-a', ...)]}
         """
-        body = _body(self._ask_names(RequestCode.GET_BROKER_CLUSTER_INFO))
+        body = _body(self._request_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
         brokers = body.get("brokerAddrTable") or {}
         clusters = body.get("clusterAddrTable") or {}
         return {
@@ -190,7 +190,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
             "order": order,
         }
         for broker in self._masters(cluster, brokers):
-            self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+            self._request(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete a topic with its messages, on every broker and name server.
@@ -208,10 +208,10 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         """
         self.route(topic)
         for broker in self._masters(cluster, None):
-            self._ask(broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+            self._request(broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
         for address in self._name_servers:
             fields = {"topic": topic, "clusterName": cluster}
-            self._ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
+            self._request(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
 
     def topic_stats(self, topic: str) -> dict[QueueId, QueueOffsets]:
         """Request the offsets of a topic's queues.
@@ -225,7 +225,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         """
         found: dict[QueueId, QueueOffsets] = {}
         for address in self._masters_of(topic):
-            answer = self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+            answer = self._request(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
             for name, offsets in (_body(answer).get("offsetTable") or {}).items():
                 found[_queue(name)] = QueueOffsets(
                     int(offsets.get("minOffset", 0)),
@@ -246,7 +246,9 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         """
         found: set[str] = set()
         for address in self._masters_of(topic):
-            answer = self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
+            answer = self._request(
+                address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}
+            )
             found.update(_body(answer).get("groupList") or [])
         return sorted(found)
 
@@ -268,7 +270,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         fields = {"consumerGroup": group, "topic": topic}
         masters = self._masters(None, None) if topic is None else self._masters_of(topic)
         for address in masters:
-            answer = self._ask(address, RequestCode.GET_CONSUME_STATS, fields)
+            answer = self._request(address, RequestCode.GET_CONSUME_STATS, fields)
             for name, offsets in (_body(answer).get("offsetTable") or {}).items():
                 found[_queue(name)] = GroupOffset(
                     int(offsets.get("consumerOffset", -1)),
@@ -293,7 +295,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         """Close it."""
         self.close()
 
-    def _ask(
+    def _request(
         self,
         address: str,
         code: int,
@@ -302,7 +304,7 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
     ) -> Command:
         return self._client.ask(address, code, fields, body, timeout=self._timeout)
 
-    def _ask_names(
+    def _request_name_server(
         self, code: int, fields: Mapping[str, str | int | bool | None] | None = None
     ) -> Command:
         tried = []

@@ -95,11 +95,11 @@ class Client:
             return self._core.request(address, command, wait_ms)
         hooked = HookedRequest(address, int(code), fields, body)
 
-        def ask() -> Command:
+        def send() -> Command:
             command = Command(hooked.code, hooked.fields, body)
             return self._core.request(address, command, wait_ms)
 
-        return self._hooks.call(hooked, ask)
+        return self._hooks.call(hooked, send)
 
     def ask(
         self,
@@ -157,11 +157,11 @@ def answer_error(address: str, code: int, answer: Command) -> BrokerError:
         >>> answer_error("127.0.0.1:9876", 105, Command(17, remark="no route")).code
         17
     """
-    asked = _name(RequestCode, code)
+    request = _name(RequestCode, code)
     name = _name(ResponseCode, answer.code)
     remark = answer.remark or ""
     return for_code(answer.code)(
-        f"{address} answered {asked} with {name} ({answer.code}): {remark}",
+        f"{address} answered {request} with {name} ({answer.code}): {remark}",
         code=answer.code,
         remark=remark,
         address=address,

@@ -9,11 +9,11 @@ Example:
     >>> from pyrmq.testing import cluster
     >>> def debit(half: SendResult) -> TransactionState:
     ...     return TransactionState.COMMIT
-    >>> def ask(message: ReceivedMessage) -> TransactionState:
+    >>> def check(message: ReceivedMessage) -> TransactionState:
     ...     return TransactionState.ROLLBACK
     >>> with cluster() as running:
     ...     options = {"group": "bank", "name_server": running.name_server}
-    ...     with TransactionProducer(check=ask, **options) as producer:
+    ...     with TransactionProducer(check=check, **options) as producer:
     ...         print(producer.send_in_transaction("transfers", b"10 euros", debit).state.name)
     COMMIT
 """
@@ -44,7 +44,7 @@ __all__ = [
     "TransactionResult",
     "TransactionState",
     "answer_of",
-    "asked_about",
+    "checked_message",
     "end_of",
     "end_time",
     "half_properties",
@@ -113,7 +113,7 @@ class TransactionProducer(Producer):
         if not callable(check):
             raise ConfigError(f"option `check` is {check!r}, it must be a function")
         super().__init__(group=own_group(group), **options)
-        self._ask = check
+        self._check = check
         self._request_reply.serve_checks(self._answer)
         for topic in topics:
             self._request_reply.heartbeat(
@@ -189,11 +189,11 @@ class TransactionProducer(Producer):
             return False
         return True
 
-    def _answer(self, question: _core.Request) -> None:
-        message = asked_about(self._request_reply.core, question)
+    def _answer(self, request: _core.Request) -> None:
+        message = checked_message(self._request_reply.core, request)
         try:
-            state = state_of(self._ask(message))
-        except BaseException:  # noqa: BLE001 - a user's function; the broker asks again
+            state = state_of(self._check(message))
+        except BaseException:  # noqa: BLE001 - a user's function; the broker checks again
             _log.exception("the check of %r failed", message)
             return
         if state is TransactionState.UNKNOWN:
@@ -206,7 +206,7 @@ class TransactionProducer(Producer):
                 return
             self._hooks.ended(message.topic, message.message_id, state, asked=True)
 
-        self._request_reply.end(answer_of(question, message, state), ANSWER_MS, confirmed)
+        self._request_reply.end(answer_of(request, message, state), ANSWER_MS, confirmed)
 
 
 def half_properties(namespace: str, group: str, check_after: float | None) -> list[tuple[str, str]]:
@@ -243,20 +243,20 @@ def end_of(
     }
 
 
-def asked_about(core: _core.RequestReply, question: _core.Request) -> ReceivedMessage:
-    """The message whose transaction a broker asks about."""
-    return core.message_to_check(question.body or b"", question.fields.get("bname", ""))
+def checked_message(core: _core.RequestReply, request: _core.Request) -> ReceivedMessage:
+    """The message whose transaction a broker checks."""
+    return core.message_to_check(request.body or b"", request.fields.get("bname", ""))
 
 
 def answer_of(
-    question: _core.Request, message: ReceivedMessage, state: TransactionState
+    request: _core.Request, message: ReceivedMessage, state: TransactionState
 ) -> dict[str, object]:
     """The request that answers a broker's check."""
-    fields = question.fields
+    fields = request.fields
     return {
         "topic": message.topic,
         "broker": fields.get("bname", ""),
-        "address": question.remote,
+        "address": request.remote,
         "half": fields["commitLogOffset"],
         "queue_offset": int(fields["tranStateTableOffset"]),
         "message_id": message.message_id,

@@ -545,11 +545,11 @@ def test_a_transactional_producer_that_nobody_holds_ends_by_itself(address: str)
     producer = TransactionProducer(check=check, group="dropped", name_server=address)
     producer.send_in_transaction("dropped", b"x", lambda _: COMMIT)
     gone = weakref.ref(producer)
-    assert "pyrmq-asked-dropped" in threads()
+    assert "pyrmq-requests-dropped" in threads()
     del producer
     gc.collect()
     assert gone() is None
-    await_true(lambda: "pyrmq-asked-dropped" not in threads(), 20)
+    await_true(lambda: "pyrmq-requests-dropped" not in threads(), 20)
 
 
 @pytest.mark.parametrize("kind", ["plain", "transactional"])

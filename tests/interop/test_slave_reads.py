@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyrmq import Admin, Producer, PullConsumer, PushConsumer
-from pyrmq._admin.asking import body_of
+from pyrmq._admin.requests import body_of
 from pyrmq.codes import RequestCode
 from pyrmq.errors import CommitError, RmqError
 from tests.interop import artifacts
@@ -53,7 +53,7 @@ class Pair:
     def of_slave(self, topic: str) -> tuple[int, int]:
         """Return where the slave's queue begins and ends."""
         try:
-            answer = self.admin._ask(
+            answer = self.admin._request(
                 self.slave.address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}
             )
         except RmqError:
@@ -64,7 +64,7 @@ class Pair:
 
     def read_of_slave(self) -> int:
         """Return how many messages the slave has given to consumers."""
-        answer = self.admin._ask(self.slave.address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        answer = self.admin._request(self.slave.address, RequestCode.GET_BROKER_RUNTIME_INFO)
         return int(body_of(answer)["table"]["msgGetTotalTodayNow"])
 
 

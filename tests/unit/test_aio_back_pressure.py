@@ -30,17 +30,17 @@ class Gate:
     def __init__(self, most: int) -> None:
         self.most = most
         self.inside: list[int] = []
-        self.asked = 0
+        self.awaited = 0
         self.tries = 0
-        self._told: list[asyncio.Future[None]] = []
+        self._futures: list[asyncio.Future[None]] = []
         self.waiting_sends = WaitingSends(
-            self._ask, lambda _: self.most - len(self.inside), lambda _, __: QueueFull()
+            self._await_capacity, lambda _: self.most - len(self.inside), lambda _, __: QueueFull()
         )
 
-    def _ask(self, _: int, __: str | None) -> asyncio.Future[None]:
-        self.asked += 1
+    def _await_capacity(self, _: int, __: str | None) -> asyncio.Future[None]:
+        self.awaited += 1
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._told.append(future)
+        self._futures.append(future)
         return future
 
     async def send(self, number: int, seconds: float = FAR) -> bool:
@@ -63,10 +63,10 @@ class Gate:
     async def leave(self) -> list[int]:
         """Release everything and wake waiters."""
         gone, self.inside = self.inside, []
-        for future in self._told:
+        for future in self._futures:
             if not future.done():
                 future.set_result(None)
-        self._told.clear()
+        self._futures.clear()
         for _ in range(5):
             await asyncio.sleep(0)
         return gone
@@ -88,7 +88,7 @@ def test_whoever_waits_comes_in_in_order_and_is_woken_once(most: int) -> None:
         assert seen == list(range(count))
         assert all([await task for task in tasks])
         assert gate.tries <= count + 2 * most
-        assert gate.asked <= count // most + 2
+        assert gate.awaited <= count // most + 2
 
     run(main())
 
@@ -129,7 +129,7 @@ def test_cancelled_and_late_ones_hold_up_nobody() -> None:
     run(main())
 
 
-def test_a_question_that_fails_ends_the_wait_of_all() -> None:
+def test_a_wait_that_fails_ends_the_wait_of_all() -> None:
     async def main() -> None:
         async def closed(_: int, __: str | None) -> None:
             await asyncio.sleep(0)
@@ -157,11 +157,11 @@ def test_sends_that_wait_for_a_broker_hold_up_no_other_and_keep_their_order() ->
         full, took = {"stalled"}, list[tuple[str, int]]()
         opened: asyncio.Future[None] = loop.create_future()
 
-        async def ask(_: int, broker: str | None) -> None:
+        async def await_capacity(_: int, broker: str | None) -> None:
             assert broker == "stalled"
             await opened
 
-        waiting_sends = WaitingSends(ask, lambda _: 1, lambda _, __: QueueFull())
+        waiting_sends = WaitingSends(await_capacity, lambda _: 1, lambda _, __: QueueFull())
 
         async def send(broker: str, number: int) -> None:
             def call() -> asyncio.Future[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyrmq._admin.asking import Asks, body_of, on_each
+from pyrmq._admin.requests import Requester, body_of, on_each
 from pyrmq._names import RETRY_PREFIX
 from pyrmq.codes import RequestCode
 from pyrmq.errors import RmqError
@@ -18,7 +18,7 @@ __all__ = ["conflicts_of", "subscriptions_of"]
 
 
 def subscriptions_of(
-    asks: Asks, group: str, brokers: Mapping[str, str]
+    admin: Requester, group: str, brokers: Mapping[str, str]
 ) -> dict[str, Mapping[str, str] | None]:
     """Request the subscriptions of members, through the broker that knows each.
 
@@ -26,17 +26,17 @@ def subscriptions_of(
         The filter of each topic; None for a member without a readable answer.
     """
 
-    def ask(client: str) -> Mapping[str, str] | None:
+    def request(client: str) -> Mapping[str, str] | None:
         fields = {"consumerGroup": group, "clientId": client, "jstackEnable": "false"}
         try:
-            answer = asks._ask(brokers[client], RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+            answer = admin._request(brokers[client], RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
             said = body_of(answer).get("subscriptionSet") or []
             return {str(one.get("topic", "")): str(one.get("subString", "")) for one in said}
         except (RmqError, TypeError, AttributeError):
             # The last two: the answer was something other than a list of objects.
             return None
 
-    return on_each(asks, [*brokers], ask)
+    return on_each(admin, [*brokers], request)
 
 
 def conflicts_of(

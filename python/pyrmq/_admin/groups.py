@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyrmq._admin.asking import Asks, body_of, on_each, queue_of
 from pyrmq._admin.conflicts import conflicts_of, subscriptions_of
+from pyrmq._admin.requests import Requester, body_of, on_each, queue_of
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import BrokerError, ConfigError
 
@@ -83,7 +83,7 @@ class GroupLag:
 class GroupAdmin:
     """The methods of `Admin` about consumer groups."""
 
-    def consumer_groups(self: Asks) -> list[str]:
+    def consumer_groups(self: Requester) -> list[str]:
         """List the consumer groups that brokers have, sorted.
 
         Raises:
@@ -95,12 +95,12 @@ class GroupAdmin:
         """
 
         def names(address: str) -> set[str]:
-            answer = self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+            answer = self._request(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
             return set(body_of(answer).get("subscriptionGroupTable") or {})
 
         return sorted(set().union(*on_each(self, self._masters(None, None), names).values()))
 
-    def require_group(self: Asks, group: str) -> None:
+    def require_group(self: Requester, group: str) -> None:
         """Refuse a group that no broker knows, such as a misspelt one.
 
         A broker knows a group of which it has settings or committed offsets.
@@ -119,7 +119,7 @@ class GroupAdmin:
         if group not in known and not self.consumer_progress(group):
             raise _unknown(group, known)
 
-    def describe_group(self: Asks, group: str) -> GroupDescription:
+    def describe_group(self: Requester, group: str) -> GroupDescription:
         """Request a group's members, subscriptions and settings.
 
         Raises:
@@ -130,11 +130,11 @@ class GroupAdmin:
             [GroupMember(client_id='...', address='127.0.0.1:51234', language='PYTHON', ...)]
         """
 
-        def ask(address: str) -> tuple[Mapping[str, object], dict[str, Any]]:
+        def request(address: str) -> tuple[Mapping[str, object], dict[str, Any]]:
             config = _config(self, address, group)
             try:
                 fields = {"consumerGroup": group}
-                answer = self._ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields)
+                answer = self._request(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields)
             except BrokerError as error:
                 if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
                     raise
@@ -146,7 +146,7 @@ class GroupAdmin:
         subscriptions: dict[str, str] = {}
         consume_type = message_model = ""
         brokers: dict[str, str] = {}
-        for address, (settings, body) in on_each(self, self._masters(None, None), ask).items():
+        for address, (settings, body) in on_each(self, self._masters(None, None), request).items():
             config = config or settings
             consume_type = str(body.get("consumeType", consume_type))
             message_model = str(body.get("messageModel", message_model))
@@ -175,7 +175,9 @@ class GroupAdmin:
             conflicts_of(members),
         )
 
-    def consumer_lag(self: Asks, group: str, topic: str | None = None) -> dict[QueueId, GroupLag]:
+    def consumer_lag(
+        self: Requester, group: str, topic: str | None = None
+    ) -> dict[QueueId, GroupLag]:
         """Request a group's lag, in messages and in seconds.
 
         Args:
@@ -197,7 +199,7 @@ class GroupAdmin:
             nonlocal is_known
             found: dict[QueueId, GroupLag] = {}
             fields = {"consumerGroup": group, "topic": topic}
-            answer = self._ask(address, RequestCode.GET_CONSUME_STATS, fields)
+            answer = self._request(address, RequestCode.GET_CONSUME_STATS, fields)
             rows = {
                 queue_of(name): offsets
                 for name, offsets in (body_of(answer).get("offsetTable") or {}).items()
@@ -220,7 +222,7 @@ class GroupAdmin:
         return found
 
     def reset_offsets(
-        self: Asks,
+        self: Requester,
         group: str,
         topic: str,
         to: int | Literal["first", "last"] | datetime,
@@ -265,7 +267,7 @@ class GroupAdmin:
         ]
 
         def reset(address: str) -> dict[QueueId, int]:
-            answer = self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+            answer = self._request(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
             table = body_of(answer).get("offsetTable") or {}
             return {queue_of(name): int(offset) for name, offset in table.items()}
 
@@ -275,7 +277,7 @@ class GroupAdmin:
             raise ConfigError(f"no broker has the queue {queue} of the topic `{topic}`")
         return dict(sorted(found.items()))
 
-    def delete_group(self: Asks, group: str, *, keep_offsets: bool = False) -> None:
+    def delete_group(self: Requester, group: str, *, keep_offsets: bool = False) -> None:
         """Delete a consumer group on every broker.
 
         Args:
@@ -294,7 +296,7 @@ class GroupAdmin:
             "cleanOffset": not keep_offsets,
         }
         for address in self._masters(None, None):
-            self._ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+            self._request(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
 
 
 def _unknown(group: str, known: Sequence[str]) -> BrokerError:
@@ -308,17 +310,17 @@ def _unknown(group: str, known: Sequence[str]) -> BrokerError:
     )
 
 
-def _config(asks: Asks, address: str, group: str) -> Mapping[str, object]:
+def _config(admin: Requester, address: str, group: str) -> Mapping[str, object]:
     # The whole table, since brokers before 4.9.3 do not answer for one group.
-    answer = asks._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    answer = admin._request(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     config = (body_of(answer).get("subscriptionGroupTable") or {}).get(group)
     return config if isinstance(config, dict) else {}
 
 
-def _delays(asks: Asks, address: str, group: str, topics: set[str]) -> dict[QueueId, int]:
+def _delays(admin: Requester, address: str, group: str, topics: set[str]) -> dict[QueueId, int]:
     found: dict[QueueId, int] = {}
     for topic in sorted(topics):
-        answer = asks._ask(
+        answer = admin._request(
             address, RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": topic, "group": group}
         )
         for span in body_of(answer).get("consumeTimeSpanSet") or []:

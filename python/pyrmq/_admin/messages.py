@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyrmq import _core
-from pyrmq._admin.asking import Asks, body_of, queue_of
+from pyrmq._admin.requests import Requester, body_of, queue_of
 from pyrmq._admin.traces import MessageTrace, traces_of
 from pyrmq._names import (
     DLQ_PREFIX,
@@ -59,7 +59,7 @@ class MessageTrack:
 class MessageAdmin:
     """The methods of `Admin` about stored messages."""
 
-    def message(self: Asks, message_id: str, topic: str | None = None) -> ReceivedMessage:
+    def message(self: Requester, message_id: str, topic: str | None = None) -> ReceivedMessage:
         """Find one message.
 
         Args:
@@ -88,13 +88,13 @@ class MessageAdmin:
                 code=ResponseCode.QUERY_NOT_FOUND,
             )
         address, offset = place
-        answer = self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset})
+        answer = self._request(address, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset})
         names = self._master_names()
         messages = _messages(answer.body or b"", names.get(address, address))
         return next(messages)
 
     def query_messages(
-        self: Asks,
+        self: Requester,
         topic: str,
         key: str,
         *,
@@ -121,7 +121,7 @@ class MessageAdmin:
         found = search(self, topic, key, max_messages, begin_ms=begin_ms, end_ms=end_ms)
         return sorted(found, key=lambda message: message.store_timestamp)
 
-    def track_message(self: Asks, message: ReceivedMessage) -> list[MessageTrack]:
+    def track_message(self: Requester, message: ReceivedMessage) -> list[MessageTrack]:
         """Return which groups have consumed a message, by their committed offsets.
 
         Args:
@@ -139,7 +139,7 @@ class MessageAdmin:
         for address in self._masters_of(message.topic):
             if names.get(address) != message.broker:
                 continue
-            answer = self._ask(
+            answer = self._request(
                 address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": message.topic}
             )
             for group in body_of(answer).get("groupList") or []:
@@ -147,7 +147,7 @@ class MessageAdmin:
         return [tracks[group] for group in sorted(tracks)]
 
     def trace_message(
-        self: Asks, message_id: str, *, trace_topic: str = TRACE_TOPIC
+        self: Requester, message_id: str, *, trace_topic: str = TRACE_TOPIC
     ) -> list[MessageTrace]:
         """Read what clients with ``trace=True`` wrote about a message, oldest first.
 
@@ -172,7 +172,7 @@ class MessageAdmin:
             return []
         return traces_of(found, message_id)
 
-    def resend_dead_letter(self: Asks, group: str, message: ReceivedMessage) -> None:
+    def resend_dead_letter(self: Requester, group: str, message: ReceivedMessage) -> None:
         """Send a dead letter to its group again, with all retries.
 
         A copy goes to the group's retry topic on the same broker, so that no other group gets it.
@@ -216,11 +216,11 @@ class MessageAdmin:
             "unitMode": False,
             "batch": False,
         }
-        self._ask(address, RequestCode.SEND_MESSAGE, fields, bytes(message.body))
+        self._request(address, RequestCode.SEND_MESSAGE, fields, bytes(message.body))
 
 
 def search(
-    asks: Asks,
+    admin: Requester,
     topic: str,
     key: str,
     most: int,
@@ -239,10 +239,10 @@ def search(
         "endTimestamp": round(time.time() * 1000) + 86_400_000 if end_ms is None else end_ms,
         "_UNIQUE_KEY_QUERY": "true" if unique else None,
     }
-    names = asks._master_names()
-    for address in asks._masters_of(topic):
+    names = admin._master_names()
+    for address in admin._masters_of(topic):
         try:
-            answer = asks._ask(address, RequestCode.QUERY_MESSAGE, fields)
+            answer = admin._request(address, RequestCode.QUERY_MESSAGE, fields)
         except BrokerError as error:
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
@@ -280,10 +280,12 @@ def place_of(message_id: str) -> tuple[str, int] | None:
     return f"{name}:{port}", int.from_bytes(data[-8:], "big")
 
 
-def _state(asks: Asks, address: str, group: str, message: ReceivedMessage) -> str:
-    asked = asks._ask
+def _state(admin: Requester, address: str, group: str, message: ReceivedMessage) -> str:
+    request = admin._request
     try:
-        answer = asked(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+        answer = request(
+            address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}
+        )
     except BrokerError as error:
         if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
@@ -292,7 +294,7 @@ def _state(asks: Asks, address: str, group: str, message: ReceivedMessage) -> st
     if members.get("messageModel") == "BROADCASTING":
         return "CONSUME_BROADCASTING"
     fields = {"consumerGroup": group, "topic": message.topic}
-    stats = body_of(asked(address, RequestCode.GET_CONSUME_STATS, fields))
+    stats = body_of(request(address, RequestCode.GET_CONSUME_STATS, fields))
     for name, offsets in (stats.get("offsetTable") or {}).items():
         queue = queue_of(name)
         if queue.queue_id != message.queue_id or queue.topic != message.topic:

@@ -6,12 +6,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pyrmq._admin.asking import body_of
+from pyrmq._admin.requests import body_of
 from pyrmq.codes import RequestCode
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyrmq._admin.asking import Asks
+    from pyrmq._admin.requests import Requester
 
 __all__ = ["ConsumeMode", "Mode", "ModeAdmin"]
 
@@ -35,7 +35,7 @@ class ConsumeMode:
 class ModeAdmin:
     """The methods of `Admin` about pulls and pops."""
 
-    def consume_modes(self: Asks, group: str, topic: str) -> dict[str, ConsumeMode]:
+    def consume_modes(self: Requester, group: str, topic: str) -> dict[str, ConsumeMode]:
         """Request a group's mode for a topic, on each broker of the topic.
 
         Returns:
@@ -53,7 +53,7 @@ class ModeAdmin:
         names = self._master_names()
         found: dict[str, ConsumeMode] = {}
         for address in self._masters_of(topic):
-            answer = self._ask(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+            answer = self._request(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
             groups = (body_of(answer).get("messageRequestModeMap") or {}).get(topic) or {}
             data = groups.get(group) or {}
             mode: Mode | None = None
@@ -65,7 +65,7 @@ class ModeAdmin:
         return dict(sorted(found.items()))
 
     def set_consume_mode(
-        self: Asks, group: str, topic: str, mode: Mode, *, share: int = 0
+        self: Requester, group: str, topic: str, mode: Mode, *, share: int = 0
     ) -> list[str]:
         """Set how the push consumers of a group get a topic (Apache `setConsumeMode`).
 
@@ -104,7 +104,7 @@ class ModeAdmin:
         names = self._master_names()
         done: list[str] = []
         for address in self._masters_of(topic):
-            self._ask(
+            self._request(
                 address, RequestCode.SET_MESSAGE_REQUEST_MODE, None, json.dumps(body).encode()
             )
             done.append(names.get(address, address))

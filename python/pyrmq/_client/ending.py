@@ -59,7 +59,9 @@ def is_interruption(kind: type[BaseException] | None) -> bool:
     return kind is not None and issubclass(kind, KeyboardInterrupt)
 
 
-def abandon(core: Sending, accumulator: AccumulatorEnd, asked: Ending | None = None) -> None:
+def abandon(
+    core: Sending, accumulator: AccumulatorEnd, request_reply: Ending | None = None
+) -> None:
     """End a producer that was not closed: its open batches are sent, for at most 2 s."""
     try:
         accumulator.close()
@@ -69,28 +71,31 @@ def abandon(core: Sending, accumulator: AccumulatorEnd, asked: Ending | None = N
         # It belongs to the parent, which closes it.
         return
     finally:
-        if asked is not None:
-            asked.close()
+        if request_reply is not None:
+            request_reply.close()
         core.close()
         core.shut()
     accumulator.end()
 
 
-def end_connections(core: Sending, asked: Ending) -> None:
+def end_connections(core: Sending, request_reply: Ending) -> None:
     """Close every connection of a producer, and stop answering brokers."""
     try:
-        asked.close()
+        request_reply.close()
     finally:
         core.close()
         core.shut()
 
 
 def end(
-    core: Sending, accumulator: AccumulatorEnd, asked: Ending, futures: threading.Thread | None
+    core: Sending,
+    accumulator: AccumulatorEnd,
+    request_reply: Ending,
+    futures: threading.Thread | None,
 ) -> None:
     """End a producer's connections and threads, even when Ctrl-C interrupts it."""
     try:
-        end_connections(core, asked)
+        end_connections(core, request_reply)
         # Run the callbacks of messages that failed because of the close.
         accumulator.poll(0)
     finally:

@@ -12,7 +12,7 @@ from pyrmq.message import SendResult
 
 __all__ = ["GuardedFuture", "SendFuture", "serve_futures"]
 
-_LOOK_AROUND_MS = 200
+_SERVE_MS = 200
 _AFTER_MAIN_S = 2.0
 
 _Outcome = TypeVar("_Outcome")
@@ -49,7 +49,7 @@ def serve_futures(accumulator: _core.Accumulator, core: _core.Producer) -> None:
     """Complete futures until the producer ends or, for a while, after the main thread has ended."""
     main = threading.main_thread()
     until: float | None = None
-    while accumulator.serve_futures(_LOOK_AROUND_MS):
+    while accumulator.serve_futures(_SERVE_MS):
         if main.is_alive():
             continue
         if until is None:

@@ -6,7 +6,7 @@ from typing import Unpack
 
 from pyrmq import _core
 from pyrmq._client.values import handle_of, milliseconds
-from pyrmq._request_reply.questions import RequestReply
+from pyrmq._request_reply.broker_requests import RequestReply
 from pyrmq.errors import RequestTimeout
 from pyrmq.message import Body, ReceivedMessage, ReplyOptions, RequestOptions, SendResult
 

@@ -70,8 +70,8 @@ class WaitingSends:
     Sends that wait for a broker have their own queue, so that those for others go on.
 
     Args:
-        ask: Returns an awaitable that is done once there may be capacity for a message of this many
-            bytes, at this broker if one is given.
+        await_capacity: Returns an awaitable that is done once there may be capacity for a message
+            of this many bytes, at this broker if one is given.
         free: Returns how many messages have capacity now, at this broker if one is given.
         full: Makes the error for a send that found no capacity in this many milliseconds.
 
@@ -82,11 +82,11 @@ class WaitingSends:
 
     def __init__(
         self,
-        ask: Callable[[int, str | None], Awaitable[object]],
+        await_capacity: Callable[[int, str | None], Awaitable[object]],
         free: Callable[[str | None], int],
         full: Callable[[int, str | None], QueueFull],
     ) -> None:
-        self._ask = ask
+        self._await_capacity = await_capacity
         self._free = free
         self._full = full
         self._numbers = itertools.count()
@@ -162,7 +162,7 @@ class WaitingSends:
     async def _serve(self, broker: str | None, line: _Line) -> None:
         try:
             while line.skip_gone():
-                await self._ask(line.sends[0][1], broker)
+                await self._await_capacity(line.sends[0][1], broker)
                 line.wake(max(1, self._free(broker)))
                 # They take their capacity before the next request for it.
                 await asyncio.sleep(0)

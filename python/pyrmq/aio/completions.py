@@ -12,7 +12,7 @@ from pyrmq.errors import ClosedError, ConfigError, ForkError
 
 __all__ = ["CompletionList", "Reader", "leave_loop"]
 
-_LOOK_SECONDS = 0.02
+_CHECK_SECONDS = 0.02
 
 
 class Reader:
@@ -35,7 +35,7 @@ class Reader:
     def leave_when(self, is_idle: Callable[[], bool]) -> None:
         """Leave the loop once no future is awaited."""
         if self.loop is not None and not is_idle():
-            self.loop.call_later(_LOOK_SECONDS, self.leave_when, is_idle)
+            self.loop.call_later(_CHECK_SECONDS, self.leave_when, is_idle)
         else:
             self.leave()
 

@@ -23,7 +23,7 @@ from pyrmq.transaction import (
     ANSWER_MS,
     TransactionResult,
     answer_of,
-    asked_about,
+    checked_message,
     end_of,
     end_time,
     half_properties,
@@ -77,7 +77,7 @@ class TransactionProducer(Producer):
         if not callable(check):
             raise ConfigError(f"option `check` is {check!r}, it must be a function")
         super().__init__(group=own_group(group), **options)
-        self._ask = check
+        self._check = check
         self._topics = tuple(topics)
         self._answers: set[asyncio.Task[None]] = set()
 
@@ -140,32 +140,32 @@ class TransactionProducer(Producer):
         self._request_reply.serve_checks(self._hand_to_loop)
         return callback_queue
 
-    def _hand_to_loop(self, question: _core.Request) -> None:
+    def _hand_to_loop(self, request: _core.Request) -> None:
         """Pass a check on to the loop; this runs in the thread that receives checks."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._begin_answer, question)
+            loop.call_soon_threadsafe(self._begin_answer, request)
 
-    def _begin_answer(self, question: _core.Request) -> None:
+    def _begin_answer(self, request: _core.Request) -> None:
         # Keep it until it is done: the loop has only weak references to tasks.
-        task = asyncio.ensure_future(self._answer(question))
+        task = asyncio.ensure_future(self._answer(request))
         self._answers.add(task)
         task.add_done_callback(self._answers.discard)
 
-    async def _answer(self, question: _core.Request) -> None:
-        message = asked_about(self._request_reply.core, question)
+    async def _answer(self, request: _core.Request) -> None:
+        message = checked_message(self._request_reply.core, request)
         try:
-            said: object = self._ask(message)
+            said: object = self._check(message)
             if isinstance(said, Awaitable):
                 said = await said
             state = state_of(said)
-        except Exception:  # noqa: BLE001 - a user's function; the broker asks again
+        except Exception:  # noqa: BLE001 - a user's function; the broker checks again
             _log.exception("the check of %r failed", message)
             return
         if state is TransactionState.UNKNOWN:
             # Brokers ignore it, and Apache's do not answer it.
             return
-        end = answer_of(question, message, state)
+        end = answer_of(request, message, state)
         try:
             await self._outcomes.call(self._request_reply.core.end, end, ANSWER_MS)
         except RmqError as error:

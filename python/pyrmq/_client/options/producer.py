@@ -197,7 +197,7 @@ class OtherProducerOptions(TypedDict, total=False):
 
 
 def own_group(group: str) -> str:
-    """Refuse the default group: brokers may ask any of its members about a transaction.
+    """Refuse the default group: brokers check transactions with any of its members.
 
     Raises:
         ConfigError: The group is the default one.
@@ -205,7 +205,7 @@ def own_group(group: str) -> str:
     if group == ProducerOptions.group:
         raise ConfigError(
             f"option `group` is {group!r}, the default of every producer: give the producers of "
-            "these transactions their own group, since brokers ask any member of it"
+            "these transactions their own group, since brokers check with any member of it"
         )
     return group
 

@@ -17,10 +17,10 @@ Answer = TypeVar("Answer")
 _AT_ONCE = 32
 
 
-class Asks(Protocol):
+class Requester(Protocol):
     """An administrator's connections and routes."""
 
-    def _ask(
+    def _request(
         self,
         address: str,
         code: int,
@@ -49,12 +49,12 @@ class Asks(Protocol):
 
 
 def on_each(
-    asks: Asks, addresses: Sequence[str], work: Callable[[str], Answer], done: str = ""
+    admin: Requester, addresses: Sequence[str], work: Callable[[str], Answer], done: str = ""
 ) -> dict[str, Answer]:
     """Make calls to several brokers concurrently, so that silent ones cost one timeout together.
 
     Args:
-        asks: The administrator.
+        admin: The administrator.
         addresses: The brokers.
         work: Called with each address, in threads.
         done: For the error: what was done at the brokers that answered; nothing if empty.
@@ -85,7 +85,7 @@ def on_each(
     address, first = next(iter(failed.items()))
     if not isinstance(first, RequestTimeout | ConnectionLost):
         raise first
-    names = asks._master_names()
+    names = admin._master_names()
     silent = ", ".join(f"{names.get(one, 'a broker')} ({one})" for one in failed)
     others = ", ".join(sorted(names.get(one, one) for one in found)) or "none"
     note = f"; {done}: {others}" if done else ""

@@ -29,7 +29,7 @@ from pyrmq.message import Body, ReceivedMessage, ReplyOptions, RequestOptions, S
 __all__ = ["RequestReply"]
 
 _log = logging.getLogger("pyrmq.producer")
-_LOOK_AROUND_MS = 100
+_CHECK_MS = 100
 _LAST_ENDS_S = 5.0
 """Longer than a broker may take to confirm an end."""
 
@@ -69,7 +69,7 @@ class RequestReply:
         timeout_ms: int,
         then: Callable[[BaseException | None], None],
     ) -> None:
-        """Send the end of a transaction to the broker that asked, without waiting for the answer.
+        """Send the end of a transaction to the broker that checked it; do not wait for the answer.
 
         Only a check may call this: `then` runs in the same thread, with the error or None.
         """
@@ -176,7 +176,7 @@ class RequestReply:
         options: ReplyOptions,
         timeout_ms: int | None,
     ) -> SendResult:
-        """Send the reply to a request back to the client that asked."""
+        """Send the reply to a request back to its sender."""
         topic, system, queue = reply_address(request)
         return self.hooked(
             "reply",
@@ -211,19 +211,19 @@ class RequestReply:
         with self._lock:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(
-                    target=self._run, name=f"pyrmq-asked-{self._group}", daemon=False
+                    target=self._run, name=f"pyrmq-requests-{self._group}", daemon=False
                 )
                 self._thread.start()
 
     def _run(self) -> None:
-        asked = self.core.broker_requests
+        queue = self.core.broker_requests
         main = threading.main_thread()
-        while not asked.closed and main.is_alive():
-            for question in asked.take(64, self._pause()):
+        while not queue.closed and main.is_alive():
+            for request in queue.take(64, self._pause()):
                 try:
-                    self._answer(question)
-                except BaseException as error:  # noqa: BLE001 - one question must not end the others
-                    log_raised(_log, error, "a broker's check was not answered: %r", question)
+                    self._answer(request)
+                except BaseException as error:  # noqa: BLE001 - one request must not end the others
+                    log_raised(_log, error, "a broker's request was not answered: %r", request)
                 self._take_ends(0)
             self._take_ends(0)
             try:
@@ -232,7 +232,7 @@ class RequestReply:
                 log_raised(_log, error, "a request that timed out could not fail its future")
         until = time.monotonic() + _LAST_ENDS_S
         while self._ends and time.monotonic() < until:
-            self._take_ends(_LOOK_AROUND_MS)
+            self._take_ends(_CHECK_MS)
 
     def _take_ends(self, timeout_ms: int) -> None:
         """Pass on the outcomes of ends, after waiting up to `timeout_ms` for the first."""
@@ -246,20 +246,20 @@ class RequestReply:
                     _log, raised, "the outcome of a transaction's end could not be passed on"
                 )
 
-    def _answer(self, question: _core.Request) -> None:
-        if question.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
-            self._take_reply(question)
-        elif question.code == RequestCode.CHECK_TRANSACTION_STATE:
+    def _answer(self, request: _core.Request) -> None:
+        if request.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            self._take_reply(request)
+        elif request.code == RequestCode.CHECK_TRANSACTION_STATE:
             check = None if self._check is None else self._check()
             if check is None:
                 _log.warning(
                     "a broker checks a transaction, but this is not a transactional producer"
                 )
             else:
-                check(question)
+                check(request)
 
-    def _take_reply(self, question: _core.Request) -> None:
-        fields = question.fields
+    def _take_reply(self, request: _core.Request) -> None:
+        fields = request.fields
         reply = self.core.reply_of(
             fields.get("topic", ""),
             int(fields.get("queueId", "0")),
@@ -270,9 +270,9 @@ class RequestReply:
             int(fields.get("storeTimestamp", "0")),
             fields.get("storeHost", ""),
             fields.get("properties", ""),
-            question.body or b"",
+            request.body or b"",
         )
-        question.reply(0)
+        request.reply(0)
         correlation = reply.properties.get(Property.CORRELATION_ID, "")
         waiting = self._waiting.pop(correlation, None)
         if waiting is None:
@@ -283,7 +283,7 @@ class RequestReply:
     def _pause(self) -> int:
         """Milliseconds until the next request times out, or the next check for the end."""
         until = min((waiting.until for waiting in list(self._waiting.values())), default=None)
-        return _LOOK_AROUND_MS if until is None else min(_LOOK_AROUND_MS, left_of(until))
+        return _CHECK_MS if until is None else min(_CHECK_MS, left_of(until))
 
     def _expire(self) -> None:
         now = time.monotonic()
