@@ -1,4 +1,4 @@
-"""Calls of `subscribe` that meet: of several threads and tasks, and beside looks at a pattern."""
+"""Calls of `subscribe` that meet: of several threads and tasks, and beside checks of a pattern."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def topics_of(consumer: Polled) -> set[str]:
     return {queue.topic for queue in consumer.assignment()}
 
 
-def test_a_look_at_a_pattern_keeps_the_filter_of_a_topic_that_is_named_meanwhile(
+def test_a_check_of_a_pattern_keeps_the_filter_of_a_topic_that_is_named_meanwhile(
     address: str, topic: str
 ) -> None:
     first, second = f"{topic}-1", f"{topic}-2"
@@ -95,7 +95,7 @@ def test_a_look_at_a_pattern_keeps_the_filter_of_a_topic_that_is_named_meanwhile
         def name_the_second(of: str) -> None:
             if of == first:
                 naming.start()
-                # It may wait for this look.
+                # It may wait for this check.
                 naming.join(0.3)
 
         native = Native(consumer, name_the_second)
@@ -129,7 +129,7 @@ def test_a_silent_broker_holds_up_one_topic_of_a_pattern_only(address: str, topi
         with pytest.raises(RequestTimeout):
             consumer.subscribe(re.compile(re.escape(topic) + "-a-.*"))
         assert time.monotonic() - began < 3
-        # Once the broker answers, the looks join the rest.
+        # Once the broker answers, the checks join the rest.
         tried.extend(silent)
         silent.clear()
         await_true(lambda: topics_of(consumer) == {good, *tried}, 10)
@@ -320,7 +320,7 @@ def test_a_topic_of_a_pattern_that_may_not_be_read_keeps_no_other_away(
             consumer.subscribe(re.compile("t-a"))
         assert topics_of(consumer) == {"t-b", "t-c"}
         time.sleep(0.5)
-    assert caplog.text.count("topic t-a matches the pattern and could not be joined") == 1
+    assert caplog.text.count("topic t-a matches the pattern but could not be joined") == 1
 
 
 def test_a_topic_that_a_simple_consumer_may_not_read_is_not_received(guarded: str) -> None:
@@ -402,29 +402,29 @@ def test_time_in_which_no_name_server_answers_leaves_no_topic_of_a_pattern(
 
         monkeypatch.setattr(subscriptions, "all_topics", ask)
         monkeypatch.setattr(subscriptions, "_GONE_S", 0.2)
-        consumer._subscriptions.look()
+        consumer._subscriptions.check_patterns()
         time.sleep(0.3)
         with pytest.raises(RequestTimeout):
-            consumer._subscriptions.look()
-        consumer._subscriptions.look()
+            consumer._subscriptions.check_patterns()
+        consumer._subscriptions.check_patterns()
         assert topics_of(consumer) == {topic}
         time.sleep(0.3)
-        consumer._subscriptions.look()
+        consumer._subscriptions.check_patterns()
         assert topics_of(consumer) == set()
 
 
 @pytest.mark.parametrize("moment", ["revoked", "joined"])
-def test_a_topic_of_a_pattern_that_is_left_during_a_look_is_joined_by_the_next_one(
+def test_a_topic_of_a_pattern_that_is_left_during_a_check_is_joined_by_the_next_one(
     address: str, topic: str, moment: str
 ) -> None:
     make(address, topic, [], queues=1)
-    looks: list[set[str]] = []
+    checks: list[set[str]] = []
 
-    def look(consumer: PullConsumer, _: object) -> None:
-        consumer._subscriptions.look()
-        looks.append(topics_of(consumer))
+    def check(consumer: PullConsumer, _: object) -> None:
+        consumer._subscriptions.check_patterns()
+        checks.append(topics_of(consumer))
 
-    options: dict[str, Any] = {"on_revoked": look} if moment == "revoked" else {}
+    options: dict[str, Any] = {"on_revoked": check} if moment == "revoked" else {}
     with PullConsumer(name_server=address, group=f"g-{topic}", **options) as consumer:
         is_late = moment == "joined"
 
@@ -440,9 +440,9 @@ def test_a_topic_of_a_pattern_that_is_left_during_a_look_is_joined_by_the_next_o
         if moment == "revoked":
             await_true(lambda: consumer.poll(timeout=0.05) or topics_of(consumer), 10)
             consumer.unsubscribe(topic)
-            assert looks == [{topic}]
+            assert checks == [{topic}]
         assert topics_of(consumer) == set()
-        consumer._subscriptions.look()
+        consumer._subscriptions.check_patterns()
         assert topics_of(consumer) == {topic}
 
 

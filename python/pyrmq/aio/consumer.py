@@ -221,8 +221,8 @@ class PullConsumer(PolledConsumer):
             >>> await consumer.seek(queue, "first")  # doctest: +SKIP
         """
         if not isinstance(offset, int):
-            asked = ([queue], *start_of(offset), True)
-            found: list[int] = await self._outcomes.call(self._control.offsets, *asked)
+            arguments = ([queue], *start_of(offset), True)
+            found: list[int] = await self._outcomes.call(self._control.offsets, *arguments)
             offset = found[0]
         self._core.seek(queue, offset)
 
@@ -268,10 +268,10 @@ class PullConsumer(PolledConsumer):
         Example:
             >>> sum(each.lag for each in (await consumer.offsets()).values())  # doctest: +SKIP
         """
-        asked = self.assignment() if queues is None else [*queues]
+        wanted = self.assignment() if queues is None else [*queues]
         call = self._outcomes.call
-        calls = [call(self._control.offsets, [*asked], which, 0) for which in WHICH]
-        return offsets_of(asked, await asyncio.gather(*calls))
+        calls = [call(self._control.offsets, [*wanted], which, 0) for which in WHICH]
+        return offsets_of(wanted, await asyncio.gather(*calls))
 
     async def close(self, *, all_done: bool = True) -> None:
         """Commit, leave the group and close connections; see :meth:`pyrmq.PullConsumer.close`.

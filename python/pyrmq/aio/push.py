@@ -223,8 +223,8 @@ class PushConsumer(ListeningConsumer):
             >>> asyncio.run(consumer.run())  # doctest: +SKIP
         """
         try:
-            with stop_signals() as asked:
-                stops = [asyncio.ensure_future(one.wait()) for one in (asked, self._is_closed)]
+            with stop_signals() as signalled:
+                stops = [asyncio.ensure_future(one.wait()) for one in (signalled, self._is_closed)]
                 try:
                     if await self._start_unless(stops):
                         await asyncio.wait(stops, return_when=asyncio.FIRST_COMPLETED)

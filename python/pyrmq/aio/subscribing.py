@@ -37,12 +37,12 @@ async def subscribed(
         RmqError: What `subscribe` raised.
         CancelledError: The call was cancelled, and is undone, if need be in the background.
     """
-    ended = _call_apart(subscribe)
+    ended = _call_in_thread(subscribe)
     try:
         await asyncio.wait([ended])
     except asyncio.CancelledError:
         cancel()
-        undone = _call_apart(undo)
+        undone = _call_in_thread(undo)
         try:
             await asyncio.wait([undone], timeout=_UNDO_S)
         finally:
@@ -55,7 +55,7 @@ async def subscribed(
         raise failure
 
 
-def _call_apart(function: Callable[[], None]) -> asyncio.Future[Exception | None]:
+def _call_in_thread(function: Callable[[], None]) -> asyncio.Future[Exception | None]:
     """Call a function in a thread that no loop waits for at its end; the result is its error."""
     outcome: Future[Exception | None] = Future()
     outcome.set_running_or_notify_cancel()

@@ -65,7 +65,7 @@ class CallbackThread:
 
     def repeat(self, seconds: float, function: Callable[[], None]) -> None:
         """Call a function at an interval; what it raises is logged."""
-        # In this order: the thread may look between the two.
+        # In this order: the thread may read the lists between the two.
         self._due.append(monotonic() + seconds)
         self._repeated.append((seconds, function))
         self._control.wake_callbacks()

@@ -5,7 +5,7 @@ outcomes at the end. A batch has as many messages as can be handled in a few mil
 calls are slow, so that other threads get the rest, and hundreds if they are fast, so that a message
 costs little more than its call.
 
-Another thread, the watch, looks for batches that take longer. It gives the messages behind a slow
+Another thread, the watch, checks for batches that take longer. It gives the messages behind a slow
 call to other threads, and also the message of a call past its time limit.
 """
 
@@ -44,7 +44,7 @@ _SLOW_S = 0.02
 """After a longer call the messages behind it go to other threads."""
 _IDLE_S = 0.25
 """Time between two checks of the watch while no batch is slow."""
-_QUIET_LOOKS = 4
+_QUIET_CHECKS = 4
 """Checks of idle threads after which the watch waits until one of them has a batch."""
 _MAX_BATCH = 1024
 """Messages of one batch at most."""
@@ -414,13 +414,13 @@ class Pool:
         )
 
     def _keep_watch(self) -> None:
-        """Look for calls that take long."""
+        """Check for calls that take long."""
         seen: dict[threading.Thread, tuple[Batch, int, float]] = {}
         pause = _IDLE_S
         quiet = 0
         while not self._is_ended.wait(pause):
             quiet = 0 if any([*self._batches.values()]) else quiet + 1
-            if quiet >= _QUIET_LOOKS:
+            if quiet >= _QUIET_CHECKS:
                 self._sleep_until_work()
                 quiet = 0
             now = monotonic()

@@ -196,7 +196,7 @@ class SimpleSubscriptions:
 
 
 def all_topics(options: ConsumerOptions, *, of_all: bool = False) -> set[str]:
-    """Ask name servers for all topics of a consumer's namespace, as the consumer names them.
+    """Request all topics of a consumer's namespace, by the names that the consumer uses.
 
     Args:
         options: The consumer's options.

@@ -403,9 +403,9 @@ class PullConsumer(PolledConsumer):
             >>> sum(each.lag for each in consumer.offsets().values())  # doctest: +SKIP
             336776
         """
-        asked = self.assignment() if queues is None else [*queues]
-        columns = [self._control.offsets([*asked], which, 0) for which in WHICH]
-        return offsets_of(asked, columns)
+        wanted = self.assignment() if queues is None else [*queues]
+        columns = [self._control.offsets([*wanted], which, 0) for which in WHICH]
+        return offsets_of(wanted, columns)
 
     def close(self, *, all_done: bool = True) -> None:
         """Commit, leave the group and close every connection. A second call does nothing.

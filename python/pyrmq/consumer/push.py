@@ -263,11 +263,11 @@ class PushConsumer(ListeningConsumer):
             raise ConfigError(
                 "`run` handles signals, which only the main thread gets: use `start` here"
             )
-        asked = threading.Event()
+        is_stopping = threading.Event()
 
         def stop(number: int, _frame: FrameType | None) -> None:
-            is_first = not asked.is_set()
-            asked.set()
+            is_first = not is_stopping.is_set()
+            is_stopping.set()
             _log.info("group %s: %s, stopping", self._group, signal.Signals(number).name)
             if is_first and self._may_stop_start:
                 raise _StartStopped
@@ -276,8 +276,8 @@ class PushConsumer(ListeningConsumer):
         try:
             self._may_stop_start = True
             self.start()
-            while not asked.is_set() and not self._closed:
-                asked.wait(0.5)
+            while not is_stopping.is_set() and not self._closed:
+                is_stopping.wait(0.5)
         except _StartStopped:
             # The start has closed the consumer.
             pass

@@ -65,7 +65,7 @@ class SubscribeCall:
     """A call of `subscribe`, which an event loop may cancel while a thread makes it.
 
     Attributes:
-        wish: The filter. The object tells what this call has subscribed to from what others have.
+        filter: The filter, always a new object: it marks what this call has subscribed to.
         is_cancelled: Nobody waits for it any more: it must join nothing.
         topic: The topic that it is joining.
         before: The filters that its topics had before; None: they were not subscribed to.
@@ -74,8 +74,7 @@ class SubscribeCall:
     """
 
     def __init__(self, text: str, is_sql: bool) -> None:  # noqa: FBT001 - as the native one
-        # Always a new object.
-        self.wish: _Filter = (text, is_sql)
+        self.filter: _Filter = (text, is_sql)
         self.is_cancelled = False
         self.topic: str | None = None
         self.before: dict[str, _Filter | None] = {}
@@ -86,7 +85,7 @@ class SubscribeCall:
 class Subscriptions:
     """The subscriptions of a polled consumer.
 
-    A separate thread looks for topics, leaves them and joins them again: the consumer's callback
+    A separate thread joins topics, leaves them and joins them again: the consumer's callback
     thread must be free for the allocation strategy that a new topic needs.
 
     Args:
@@ -108,13 +107,13 @@ class Subscriptions:
         self._topics: dict[str, _Filter] = {}
         self._patterns: dict[re.Pattern[str], _Filter] = {}
         self._by_pattern: set[str] = set()
-        # Since when no name server knows them. Of the thread that looks.
+        # Topics of patterns that no name server knows, and since when. For `check_patterns` alone.
         self._missing: dict[str, float] = {}
-        # Topics that calls of `unsubscribe` leave now: looks at patterns do not join them.
+        # Topics that calls of `unsubscribe` leave now: checks of patterns do not join them.
         self._unsubscribing: set[str] = set()
         # The topic of a pattern that is being joined, unless it is left meanwhile.
         self._matched: str | None = None
-        # Of topics that match and are not joined: what was logged last.
+        # What was logged last of topics that match but could not be joined.
         self._failures: dict[str, type[RmqError]] = {}
         # Guards the fields. Never held over the network: event loops take it.
         self._lock = threading.Lock()
@@ -129,20 +128,20 @@ class Subscriptions:
         self._left: set[str] = set()
         # Done when all of them are joined again, or with the error.
         self._joining: Future[Exception | None] | None = None
-        self._apart: dict[str, threading.Thread] = {}
+        self._threads: dict[str, threading.Thread] = {}
         self._pid = os.getpid()
 
     def serve(self, thread: CallbackThread) -> None:
-        """Start the thread that looks for new topics and for missing polls."""
-        thread.repeat(self._options.rebalance, self._look_apart)
+        """Have the thread check regularly for new topics and for missing polls."""
+        thread.repeat(self._options.rebalance, self._check_patterns_in_thread)
         if self._options.max_poll_interval is not None:
             thread.repeat(self._options.max_poll_interval / _CHECKS, self.check)
 
     def subscribe(self, topics: Sequence[str], call: SubscribeCall) -> None:
         """Subscribe to topics by name: to all, or, after a failure, to none of them.
 
-        One call after the other: what one undoes is never another's, and no look at a pattern
-        replaces a filter.
+        One call after the other: what one undoes is never another's, and no check of a
+        pattern replaces a filter.
 
         Raises:
             RmqError: A topic could not be joined.
@@ -152,9 +151,9 @@ class Subscriptions:
             try:
                 for topic in topics:
                     self._begin(call, topic)
-                    self._control.subscribe(topic, *call.wish)
+                    self._control.subscribe(topic, *call.filter)
                     with self._lock:
-                        self._topics[topic] = call.wish
+                        self._topics[topic] = call.filter
                 self._begin(call, None)
                 with self._lock:
                     self._by_pattern.difference_update(topics)
@@ -193,13 +192,13 @@ class Subscriptions:
         if self._is_elsewhere():
             return
         with self._lock:
-            if call.pattern is not None and self._patterns.get(call.pattern) is call.wish:
+            if call.pattern is not None and self._patterns.get(call.pattern) is call.filter:
                 del self._patterns[call.pattern]
                 if call.old is not None:
                     self._patterns[call.pattern] = call.old
         with self._changing:
             with self._lock:
-                mine = {topic for topic, wish in self._topics.items() if wish is call.wish}
+                mine = {topic for topic, one in self._topics.items() if one is call.filter}
                 # Another call may have joined its topic since.
                 topic, call.topic = call.topic, None
                 if topic is not None and self._topics.get(topic) is call.before.get(topic):
@@ -225,8 +224,8 @@ class Subscriptions:
     def add_pattern(self, pattern: re.Pattern[str], call: SubscribeCall) -> None:
         """Subscribe to all topics whose whole name matches, now and when they appear.
 
-        A topic that cannot be joined is logged, and tried again with each look. One that has the
-        filter that the pattern had before keeps it until then.
+        A topic that cannot be joined is logged, and tried again with each check. One that has
+        the filter that the pattern had before keeps it until then.
 
         Raises:
             ConfigError: The name servers are known only through an address server.
@@ -240,7 +239,7 @@ class Subscriptions:
         self._check_process()
         with self._lock:
             call.pattern, call.old = pattern, self._patterns.get(pattern)
-            self._patterns[pattern] = call.wish
+            self._patterns[pattern] = call.filter
         try:
             self._join_first(pattern, call)
         except BaseException:
@@ -258,7 +257,7 @@ class Subscriptions:
 
     @contextmanager
     def unsubscribing(self, topic: str) -> Iterator[bool]:
-        """Forget a topic that is left in the block: no look at a pattern joins it meanwhile.
+        """Forget a topic that is left in the block: no check of a pattern joins it meanwhile.
 
         Yields:
             Whether it was subscribed to.
@@ -284,7 +283,7 @@ class Subscriptions:
             self._left.discard(topic)
             return self._topics.pop(topic, None) is not None
 
-    def look(self) -> None:
+    def check_patterns(self) -> None:
         """Join topics that match a pattern and do not have its filter, and leave those gone."""
         if not self._patterns:
             return
@@ -295,7 +294,7 @@ class Subscriptions:
             self._join_new(known, patterns)
             self._leave_gone(known)
         except RmqError:
-            # No name server may have been asked since: a topic is missing from the next look on.
+            # Nothing is known of topics now: they count as missing from the next check on.
             self._missing.clear()
             raise
 
@@ -308,7 +307,7 @@ class Subscriptions:
         """Join topics that match a pattern and do not have its filter.
 
         Returns why the first was not joined. A broker that is silent takes seconds for each topic.
-        So topics on all brokers of one that failed for that are left to the next look.
+        So topics on all brokers of one that failed for that are left to the next check.
         """
         first: RmqError | None = None
         silent: list[set[str]] = []
@@ -341,16 +340,16 @@ class Subscriptions:
         """Join a topic; a failure is logged once, and returned."""
         with self._changing:
             with self._lock:
-                wish, old = self._patterns.get(pattern), self._topics.get(topic)
+                subscription, old = self._patterns.get(pattern), self._topics.get(topic)
                 is_left = topic in self._unsubscribing or self._is_away
-                if wish is None or self._has_its_filter(topic) or is_left:
+                if subscription is None or self._has_its_filter(topic) or is_left:
                     # Meanwhile it was subscribed to by name or left, or the queues went back.
                     return None
                 self._matched = topic
             if call is not None:
                 self._begin(call, topic)
             try:
-                self._control.subscribe(topic, *wish)
+                self._control.subscribe(topic, *subscription)
             except (ClosedError, ForkError):
                 raise
             except RmqError as error:
@@ -365,8 +364,8 @@ class Subscriptions:
                         self._control.unsubscribe(topic, False)
                 if self._failures.get(topic) is not type(error):
                     text = (
-                        "group %s: topic %s matches the pattern and could not be joined; "
-                        "it is tried again"
+                        "group %s: topic %s matches the pattern but could not be joined; "
+                        "the next check retries"
                     )
                     log_error(text, self.group, topic, error=error)
                 self._failures[topic] = type(error)
@@ -377,10 +376,10 @@ class Subscriptions:
             with self._lock:
                 is_left = self._matched is None
                 if not is_left:
-                    self._topics[topic] = wish
+                    self._topics[topic] = subscription
                     self._by_pattern.add(topic)
             if is_left:
-                # Maybe before it was joined here. It still matches: the next look joins it.
+                # Maybe before it was joined here. It still matches: the next check joins it.
                 with suppress(RmqError):
                     self._control.unsubscribe(topic, False)
             if call is not None:
@@ -408,11 +407,11 @@ class Subscriptions:
 
     def _has_its_filter(self, topic: str) -> bool:
         """Whether a topic is subscribed to by name, or as a pattern says. Called under the lock."""
-        wish = self._topics.get(topic)
-        if wish is None or topic not in self._by_pattern:
-            return wish is not None
+        subscription = self._topics.get(topic)
+        if subscription is None or topic not in self._by_pattern:
+            return subscription is not None
         patterns = self._patterns.items()
-        return any(one == wish and pattern.fullmatch(topic) for pattern, one in patterns)
+        return any(one == subscription and pattern.fullmatch(topic) for pattern, one in patterns)
 
     def _leave_gone(self, known: set[str]) -> None:
         """Leave topics of patterns that no name server has known for `_GONE_S`."""
@@ -440,11 +439,11 @@ class Subscriptions:
                     # It has gone all the same.
                     log_error("group %s: leaving %s", self.group, topic, error=error)
 
-    def _look_apart(self) -> None:
+    def _check_patterns_in_thread(self) -> None:
         if self._patterns:
-            self._start_apart("topics of a pattern could not be checked", self.look)
+            self._run_in_thread("topics of a pattern could not be checked", self.check_patterns)
 
-    def _start_apart(self, failure: str, function: Callable[[], None]) -> None:
+    def _run_in_thread(self, failure: str, function: Callable[[], None]) -> None:
         """Call a function in a separate thread, unless the last such call is still running."""
 
         def call() -> None:
@@ -455,11 +454,11 @@ class Subscriptions:
             except Exception as error:  # noqa: BLE001 - the next call tries again
                 log_error("group %s: %s", self.group, failure, error=error)
 
-        last = self._apart.get(failure)
+        last = self._threads.get(failure)
         if last is None or not last.is_alive():
             name = f"pyrmq-topics-{self.group}"
-            self._apart[failure] = threading.Thread(target=call, name=name, daemon=True)
-            self._apart[failure].start()
+            self._threads[failure] = threading.Thread(target=call, name=name, daemon=True)
+            self._threads[failure].start()
 
     def poll_begins(self) -> Future[Exception | None] | None:
         """Record a poll; join the group again if queues went back for lack of polls.
@@ -503,19 +502,19 @@ class Subscriptions:
                         # Under the lock: topics left from now on are joined by the next one.
                         joining.set_result(None)
                         break
-                    wish = self._topics.get(topic)
-                failure = self._joined(topic, wish)
+                    subscription = self._topics.get(topic)
+                failure = self._joined(topic, subscription)
         if failure is not None:
             joining.set_result(failure)
             return
         _log.info("group %s: polled again, joined", self._options.group)
 
-    def _joined(self, topic: str, wish: _Filter | None) -> Exception | None:
+    def _joined(self, topic: str, subscription: _Filter | None) -> Exception | None:
         """Join a topic that was left; return why that failed."""
         failure: Exception | None = None
-        if wish is not None:
+        if subscription is not None:
             try:
-                self._control.subscribe(topic, *wish)
+                self._control.subscribe(topic, *subscription)
             except Exception as error:  # noqa: BLE001 - a poll raises it
                 failure = error
         with self._lock:
@@ -524,7 +523,7 @@ class Subscriptions:
                 failure = None
             if failure is None:
                 self._left.discard(topic)
-        if wish is not None and not is_wanted:
+        if subscription is not None and not is_wanted:
             # It was unsubscribed from meanwhile, maybe before it was joined here.
             with suppress(RmqError):
                 self._control.unsubscribe(topic, False)
@@ -535,7 +534,7 @@ class Subscriptions:
         with self._lock:
             is_silent = self._silence() is not None
         if is_silent:
-            self._start_apart("queues could not be given back", self._give_back)
+            self._run_in_thread("queues could not be given back", self._give_back)
 
     def _silence(self) -> float | None:
         """Return the seconds without a poll; None: the queues stay."""
