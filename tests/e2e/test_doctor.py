@@ -19,7 +19,7 @@ from pyrmq import Admin, Broker, NameServer, Producer, PushConsumer, RmqError, _
 from pyrmq.cli import main
 from pyrmq.config import NAME_SERVER_STATUS
 from pyrmq.doctor import CHECKS, examine, probes
-from pyrmq.doctor.facts import Asked, BrokerFacts, Facts, NameServerFacts, collect
+from pyrmq.doctor.facts import BrokerFacts, Facts, NameServerFacts, Query, collect
 from pyrmq.doctor.network import Dialed, is_container_bridge, split
 from pyrmq.testing import cluster
 
@@ -125,7 +125,7 @@ def test_a_healthy_cluster_has_nothing_wrong(capsys: pytest.CaptureFixture[str])
         for consumer in consumers:
             consumer.subscribe("orders", print)
             consumer.start()
-        asked = Asked([running.name_servers[0].address], None, "kitchen", 5.0)
+        asked = Query([running.name_servers[0].address], None, "kitchen", 5.0)
         await_true(lambda: len(collect(asked).members) == 2)
         facts = collect(asked)
         assert all(broker.status and broker.config for broker in facts.brokers)
@@ -403,7 +403,7 @@ BROKER = partial(BrokerFacts, "a", 0, "10.1.2.3:10911", Dialed("answered"))
 def test_what_no_cluster_here_can_show(
     probe: Callable[[Facts], Iterator[object]], broker: BrokerFacts, *, ill: bool
 ) -> None:
-    facts = Facts(Asked(["x:1"], None, None, 1.0), [], [broker])
+    facts = Facts(Query(["x:1"], None, None, 1.0), [], [broker])
     assert bool(list(probe(facts))) is ill
 
 
@@ -420,7 +420,7 @@ def test_what_no_cluster_here_can_show(
 )
 def test_an_open_name_server_is_found(address: str, config: dict[str, str], *, ill: bool) -> None:
     server = NameServerFacts(address, Dialed("answered"), config=config)
-    facts = Facts(Asked([address], None, None, 1.0), [server], [])
+    facts = Facts(Query([address], None, None, 1.0), [server], [])
     assert bool(list(probes.open_name_server(facts))) is ill
 
 

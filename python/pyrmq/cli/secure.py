@@ -55,9 +55,9 @@ def _export(given: argparse.Namespace) -> int:
     if file.exists() and not given.overwrite:
         raise ConfigError(f"`{file}` exists: name another file, or use --overwrite")
     with Client() as client:
-        users = _asked(client, given.broker, RequestCode.AUTH_LIST_USER, {"filter": ""})
+        users = _request_list(client, given.broker, RequestCode.AUTH_LIST_USER, {"filter": ""})
         filters = {"subjectFilter": "", "resourceFilter": ""}
-        acls = _asked(client, given.broker, RequestCode.AUTH_LIST_ACL, filters)
+        acls = _request_list(client, given.broker, RequestCode.AUTH_LIST_ACL, filters)
     passwords = _passwords(given.passwords)
     for user in users:
         user["password"] = user.get("password") or passwords.get(user["username"])
@@ -92,7 +92,9 @@ def _passwords(path: str | None) -> dict[str, str]:
     return found
 
 
-def _asked(client: Client, broker: str, code: int, fields: dict[str, str]) -> list[dict[str, Any]]:
+def _request_list(
+    client: Client, broker: str, code: int, fields: dict[str, str]
+) -> list[dict[str, Any]]:
     body = client.ask(broker, code, fields, timeout=_TIMEOUT).body
     found = (json.loads(body) if body else None) or []
     if not isinstance(found, list):
@@ -107,8 +109,8 @@ def _import(given: argparse.Namespace) -> int:
     text, _ = read_private("passwords", given.file)
     known: dict[str, Any] = json.loads(checked(text, given.file))
     acls = known.get("acls") or []
-    asking = Credentials.from_environment()
-    own = None if asking is None else asking.access_key
+    requester = Credentials.from_environment()
+    own = None if requester is None else requester.access_key
     # The requesting user comes last: after its own new password it could change nothing else.
     last = [user for user in known["users"] if user["username"] == own]
     with Client() as client:

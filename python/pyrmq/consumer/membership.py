@@ -163,8 +163,8 @@ class SimpleSubscriptions:
                 if call.is_cancelled:
                     return
                 call.before.setdefault(topic, self._filters.get(topic))
-                self._core.subscribe(topic, *call.wish)
-                self._filters[topic] = call.wish
+                self._core.subscribe(topic, *call.filter)
+                self._filters[topic] = call.filter
 
     def undo(self, call: SubscribeCall) -> None:
         """Restore the filters of a call's topics, and leave those that had none.
@@ -174,7 +174,7 @@ class SimpleSubscriptions:
         with self._changing:
             for topic, old in call.before.items():
                 now = self._filters.get(topic)
-                if now is not old and now is not call.wish:
+                if now is not old and now is not call.filter:
                     # Another call has replaced it since.
                     continue
                 self._filters.pop(topic, None)

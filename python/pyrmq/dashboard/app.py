@@ -42,7 +42,7 @@ _STATIC = Path(__file__).parent / "static"
 _MAX_MESSAGES = 200
 _MAX_RESENT = 500
 _LOGGED_CHARACTERS = 1000
-_ASKING_AT_ONCE = 16
+_MAX_REQUESTS = 16
 """Concurrent requests to the cluster; the page's files have separate threads."""
 
 
@@ -60,7 +60,7 @@ def application(cluster: Cluster, permissions: Permissions) -> Starlette:
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
-        app.state.asking = CapacityLimiter(_ASKING_AT_ONCE)
+        app.state.request_limiter = CapacityLimiter(_MAX_REQUESTS)
         cluster.start()
         try:
             yield
@@ -70,7 +70,7 @@ def application(cluster: Cluster, permissions: Permissions) -> Starlette:
     reads, writes = _reads(cluster, changes, permissions), _writes(changes)
     routes = [
         Route("/", _page, methods=["GET"]),
-        *(Route(f"/api/{name}", _reading(ask), methods=["GET"]) for name, ask in reads.items()),
+        *(Route(f"/api/{name}", _reading(read), methods=["GET"]) for name, read in reads.items()),
         *(Route(f"/api/{name}", _writing(do), methods=["POST"]) for name, do in writes.items()),
         Mount("/static", StaticFiles(directory=_STATIC)),
     ]
@@ -199,9 +199,9 @@ async def _page(_: Request) -> Response:
     return FileResponse(_STATIC / "index.html")
 
 
-def _reading(ask: Callable[[_Query], Any]) -> Callable[[Request], Any]:
+def _reading(read: Callable[[_Query], Any]) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
-        return await _worked(request, lambda: ask(_Query(request)))
+        return await _worked(request, lambda: read(_Query(request)))
 
     return answer
 
@@ -221,7 +221,7 @@ def _writing(do: Callable[[_Body], Any]) -> Callable[[Request], Any]:
 
 
 async def _worked(request: Request, work: Callable[[], Any]) -> Response:
-    return await run_sync(_answered, work, limiter=request.app.state.asking)
+    return await run_sync(_answered, work, limiter=request.app.state.request_limiter)
 
 
 def _answered(work: Callable[[], Any]) -> Response:

@@ -171,12 +171,12 @@ class Cluster:
         """A message with its track and trace."""
         message = self.reader.message(message_id, topic or None)
         tree = shown(message)
-        for name, ask in (
+        for name, request in (
             ("track", lambda: self.admin.track_message(message)),
             ("trace", lambda: self.admin.trace_message(message.message_id)),
         ):
             try:
-                tree[name] = [asdict(each) for each in ask()]
+                tree[name] = [asdict(each) for each in request()]
             except RmqError as error:
                 # The message itself is worth showing.
                 tree[f"{name}_error"] = str(error)

@@ -30,10 +30,10 @@ class Masters:
 
     Args:
         admin: Knows the cluster.
-        client: Asks its brokers.
+        client: Sends requests to its brokers.
         sampler: Knows which of them are silent.
         timeout: Seconds to wait for each answer.
-        threads: What asks.
+        threads: Threads for the requests.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Masters:
     def topics(self) -> tuple[dict[str, dict[str, Tree]], dict[str, str]]:
         """The settings of each topic by broker, and the failures of brokers."""
 
-        def ask() -> tuple[dict[str, dict[str, Tree]], dict[str, str]]:
+        def fetch() -> tuple[dict[str, dict[str, Tree]], dict[str, str]]:
             tables, errors = self._tables(RequestCode.GET_ALL_TOPIC_CONFIG, "topicConfigTable")
             found: dict[str, dict[str, Tree]] = {}
             for broker, topics in tables.items():
@@ -71,30 +71,30 @@ class Masters:
                     found.setdefault(topic, {})[broker] = config
             return found, errors
 
-        kept: tuple[dict[str, dict[str, Tree]], dict[str, str]] = self.kept("topics", ask)
+        kept: tuple[dict[str, dict[str, Tree]], dict[str, str]] = self.kept("topics", fetch)
         return kept
 
     def groups(self) -> tuple[list[str], dict[str, str]]:
         """The names of all groups, and the failures of brokers."""
 
-        def ask() -> tuple[list[str], dict[str, str]]:
+        def fetch() -> tuple[list[str], dict[str, str]]:
             code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
             tables, errors = self._tables(code, "subscriptionGroupTable")
             return sorted(set().union(*tables.values())), errors
 
-        kept: tuple[list[str], dict[str, str]] = self.kept("groups", ask)
+        kept: tuple[list[str], dict[str, str]] = self.kept("groups", fetch)
         return kept
 
     def _tables(self, code: int, member: str) -> tuple[dict[str, Tree], dict[str, str]]:
         """What each master has in a member of its answer; of those that have not answered, why.
 
-        One silent broker must not take the others away: it is not asked again before the sampler
-        has had an answer of it.
+        One silent broker must not take the others away: it gets no request before the sampler has
+        had an answer from it.
         """
         masters = self.masters()
         errors = {name: why for name, why in self._sampler.silent().items() if name in masters}
 
-        def ask(name: str) -> Tree | RmqError:
+        def fetch(name: str) -> Tree | RmqError:
             try:
                 answer = self._client.ask(masters[name], code, timeout=self._timeout)
             except RmqError as error:
@@ -102,9 +102,9 @@ class Masters:
             tree: Any = _core.parse_json(answer.body or b"{}")
             return tree.get(member) or {}
 
-        asked = [name for name in masters if name not in errors]
+        requested = [name for name in masters if name not in errors]
         found: dict[str, Tree] = {}
-        for name, answer in zip(asked, self._threads.map(ask, asked), strict=True):
+        for name, answer in zip(requested, self._threads.map(fetch, requested), strict=True):
             if isinstance(answer, RmqError):
                 errors[name] = str(answer)
             else:
@@ -114,13 +114,13 @@ class Masters:
     def system_names(self) -> frozenset[str]:
         """The names of topics that are the cluster's own."""
 
-        def ask() -> frozenset[str]:
+        def fetch() -> frozenset[str]:
             clusters = self._admin.cluster()
             brokers = {one.name for members in clusters.values() for one in members}
             replies = {reply_topic(cluster) for cluster in clusters}
             return frozenset({*clusters, *replies, *brokers, *_core.SYSTEM_TOPICS})
 
-        kept: frozenset[str] = self.kept("system", ask)
+        kept: frozenset[str] = self.kept("system", fetch)
         return kept
 
     def masters(self) -> dict[str, str]:
@@ -141,14 +141,14 @@ class Masters:
         """Whether a broker had a topic when it last answered."""
         return topic in self._known.get(broker, ())
 
-    def kept(self, name: str, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `ask` returns
+    def kept(self, name: str, fetch: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `fetch` returns
         """A cached answer, so that several browsers cost the cluster no more than one."""
         now = time.monotonic()
         with self._lock:
             at, value = self._cached.get(name, (-_CACHE_SECONDS, None))
         if now - at < _CACHE_SECONDS:
             return value
-        value = ask()
+        value = fetch()
         with self._lock:
             if len(self._cached) > _MAX_KEPT:
                 self._cached.clear()

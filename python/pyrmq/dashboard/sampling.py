@@ -35,7 +35,7 @@ class Sample:
         time_ms: When, ms since 1970.
         clock: The time by a clock that never goes back, in seconds.
         brokers: A row for each broker process.
-        error: Why the cluster could not be asked; empty otherwise.
+        error: Why the cluster could not be read; empty otherwise.
     """
 
     time_ms: int

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pyrmq._client.values import name_servers
 from pyrmq.doctor import probes
-from pyrmq.doctor.facts import Asked, Facts, collect
+from pyrmq.doctor.facts import Facts, Query, collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -272,7 +272,7 @@ def examine(
         >>> examine("127.0.0.1:9876")  # doctest: +SKIP
         [Finding(check='name-server-port', level='error', ...)]
     """
-    facts = collect(Asked(name_servers(name_server), topic, group, timeout))
+    facts = collect(Query(name_servers(name_server), topic, group, timeout))
     found: defaultdict[Level, list[Finding]] = defaultdict(list)
     for check in CHECKS:
         for values in check.probe(facts):

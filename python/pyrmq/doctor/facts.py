@@ -1,4 +1,4 @@
-"""Collects what the checks read: every server is asked once, all at the same time."""
+"""Collects what the checks read: every server is read once, all at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyrmq.remoting import Client
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Asked", "BrokerFacts", "Facts", "Member", "NameServerFacts", "collect"]
+__all__ = ["Query", "BrokerFacts", "Facts", "Member", "NameServerFacts", "collect"]
 
 _AT_ONCE = 32
 _PATIENCE_S = 4.5
@@ -26,7 +26,7 @@ _LEAST_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Query:
     """The subject of an examination.
 
     Attributes:
@@ -70,7 +70,7 @@ class NameServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """A broker process, asked at the address that name servers give to clients.
+    """A broker process, read at the address that name servers give to clients.
 
     Attributes:
         name: Broker name.
@@ -118,35 +118,35 @@ class Member:
 class Facts:
     """All that the checks read."""
 
-    asked: Asked
+    query: Query
     name_servers: Sequence[NameServerFacts]
     brokers: Sequence[BrokerFacts]
     members: Sequence[Member] = ()
 
 
 class _Server:
-    """Asks one server, and gives up if it hangs.
+    """Sends requests to one server, and gives up if it hangs.
 
     A server may answer the first request and hang in the next ones, so the time that it is waited
     for in vain is limited for all of them together. Answers use none of it, so a slow network to
     many members of a group hides nothing.
     """
 
-    def __init__(self, client: Client, asked: Asked, address: str) -> None:
+    def __init__(self, client: Client, query: Query, address: str) -> None:
         self.address = address
         self._client = client
-        self._timeout = asked.timeout
-        self._patience = max(asked.timeout, _PATIENCE_S)
+        self._timeout = query.timeout
+        self._patience = max(query.timeout, _PATIENCE_S)
 
     def dial(self, code: int) -> Dialed:
         """Send a request; if it is refused, send it again as the user of the environment."""
         dialed = dial(self.address, code, self._timeout)
         if dialed.answer is None or dialed.answer.code == ResponseCode.SUCCESS:
             return dialed
-        signed = self.ask(code)
+        signed = self.request(code)
         return replace(dialed, answer=signed) if signed.code == ResponseCode.SUCCESS else dialed
 
-    def ask(self, code: int, fields: Mapping[str, str] | None = None) -> _core.Command:
+    def request(self, code: int, fields: Mapping[str, str] | None = None) -> _core.Command:
         """Send a request; a failure is an answer without body, with a code that no server sends."""
         timeout = min(self._timeout, self._patience)
         if timeout < _LEAST_S:
@@ -159,15 +159,15 @@ class _Server:
             return _core.Command(-1, {}, None, remark=str(error))
 
 
-def collect(asked: Asked) -> Facts:
-    """Ask every server. Nothing is raised: a failure is a fact."""
-    client = Client(connect_timeout=asked.timeout)
+def collect(query: Query) -> Facts:
+    """Read from every server. Nothing is raised: a failure is a fact."""
+    client = Client(connect_timeout=query.timeout)
     try:
         with ThreadPoolExecutor(_AT_ONCE, "pyrmq-doctor") as pool:
             servers = list(
                 pool.map(
-                    lambda address: _name_server(_Server(client, asked, address), asked),
-                    asked.name_servers,
+                    lambda address: _name_server(_Server(client, query, address), query),
+                    query.name_servers,
                 )
             )
             places = sorted(
@@ -177,16 +177,16 @@ def collect(asked: Asked) -> Facts:
                     for (name, number), address in server.brokers.items()
                 }
             )
-            links = {address: _Server(client, asked, address) for _, _, address in places}
+            links = {address: _Server(client, query, address) for _, _, address in places}
             brokers = list(
                 pool.map(lambda place: _broker(links[place[2]], place[0], place[1]), places)
             )
-        return Facts(asked, servers, brokers, _members(links, asked, brokers))
+        return Facts(query, servers, brokers, _members(links, query, brokers))
     finally:
         client.close()
 
 
-def _name_server(server: _Server, asked: Asked) -> NameServerFacts:
+def _name_server(server: _Server, query: Query) -> NameServerFacts:
     dialed = server.dial(RequestCode.GET_BROKER_CLUSTER_INFO)
     if dialed.answer is None or dialed.answer.code != ResponseCode.SUCCESS:
         return NameServerFacts(server.address, dialed)
@@ -197,12 +197,12 @@ def _name_server(server: _Server, asked: Asked) -> NameServerFacts:
         for number, place in (data.get("brokerAddrs") or {}).items()
     }
     began = time.time()
-    status = _json(server.ask(NAME_SERVER_STATUS).body)
+    status = _json(server.request(NAME_SERVER_STATUS).body)
     clock_offset = _offset(status.get("time_ms"), began)
     route = None
-    if asked.topic is not None:
-        fields = {"topic": asked.topic, "acceptStandardJsonOnly": "true"}
-        route = server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+    if query.topic is not None:
+        fields = {"topic": query.topic, "acceptStandardJsonOnly": "true"}
+        route = server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
     return NameServerFacts(
         server.address,
         dialed,
@@ -231,9 +231,9 @@ def _broker(server: _Server, name: str, number: int) -> BrokerFacts:
         key: str(text) for key, text in (_json(dialed.answer.body).get("table") or {}).items()
     }
     config = _config(server, RequestCode.GET_BROKER_CONFIG)
-    asked_at = time.time()
-    status = _json(server.ask(BROKER_STATUS).body)
-    offset = _offset(status.get("time_ms"), asked_at)
+    requested_at = time.time()
+    status = _json(server.request(BROKER_STATUS).body)
+    offset = _offset(status.get("time_ms"), requested_at)
     if offset is None:
         offset = _offset(_time_of(runtime), began)
     return BrokerFacts(name, number, address, dialed, runtime, config, status, offset)
@@ -241,7 +241,7 @@ def _broker(server: _Server, name: str, number: int) -> BrokerFacts:
 
 def _config(server: _Server, code: int) -> dict[str, str]:
     """Ask a server for its options; none if it does not answer."""
-    lines = (server.ask(code).body or b"").decode("utf-8", "replace")
+    lines = (server.request(code).body or b"").decode("utf-8", "replace")
     pairs = (line.partition("=") for line in lines.splitlines() if "=" in line)
     return {key.strip(): text.strip() for key, _, text in pairs}
 
@@ -267,26 +267,26 @@ def _offset(time_ms: object, began: float) -> float | None:
 
 
 def _members(
-    links: Mapping[str, _Server], asked: Asked, brokers: Iterable[BrokerFacts]
+    links: Mapping[str, _Server], query: Query, brokers: Iterable[BrokerFacts]
 ) -> list[Member]:
     """Request the subscriptions of each consumer of the group, through a broker."""
-    if asked.group is None:
+    if query.group is None:
         return []
     found: dict[str, Member] = {}
     for broker in brokers:
         if not broker.runtime:
             continue
-        fields = {"consumerGroup": asked.group}
+        fields = {"consumerGroup": query.group}
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
         server = links[broker.address]
-        answer = server.ask(code, fields)
+        answer = server.request(code, fields)
         for one in _json(answer.body).get("connectionSet") or []:
             name = str(one.get("clientId", ""))
             if name in found:
                 continue
-            fields = {"consumerGroup": asked.group, "clientId": name, "jstackEnable": "false"}
+            fields = {"consumerGroup": query.group, "clientId": name, "jstackEnable": "false"}
             code = RequestCode.GET_CONSUMER_RUNNING_INFO
-            running = _json(server.ask(code, fields).body)
+            running = _json(server.request(code, fields).body)
             reads = {
                 str(each.get("topic", "")): str(each.get("subString", ""))
                 for each in running.get("subscriptionSet") or []

@@ -146,10 +146,10 @@ def _secured(link: socket.socket, host: str, code: int, until: float) -> Dialed:
     """Use TLS if the environment says so."""
     tls = chosen_tls()
     if tls is None:
-        return _ask(link, code, until)
+        return _request(link, code, until)
     try:
         with tls.context().wrap_socket(link, server_hostname=tls.server_name or host) as through:
-            return _ask(through, code, until)
+            return _request(through, code, until)
     except TimeoutError:
         return Dialed("silence", "it accepts connections but does not answer a TLS handshake")
     except OSError as error:
@@ -165,7 +165,7 @@ def _why(error: OSError, timeout: float) -> str:
     return error.strerror or str(error)
 
 
-def _ask(link: socket.socket, code: int, until: float) -> Dialed:
+def _request(link: socket.socket, code: int, until: float) -> Dialed:
     began, seen = monotonic(), b""
     try:
         link.sendall(_core.Command(code, {}, None, opaque=1).encode())

@@ -169,7 +169,7 @@ def two_with_one_identity(facts: Facts) -> Iterator[Values]:
             if not other or (name, number, address) in seen:
                 continue
             seen.add((name, number, address))
-            if _is_alive_as(str(other), name, number, facts.asked.timeout):
+            if _is_alive_as(str(other), name, number, facts.query.timeout):
                 yield {"name": name, "number": number, "address": address, "other": other}
 
 
@@ -345,7 +345,7 @@ def topic_missing(facts: Facts) -> Iterator[Values]:
     """The topic is unknown to every name server that answers."""
     routes = [server.route for server in _answering(facts) if server.route is not None]
     if routes and all(route.code == ResponseCode.TOPIC_NOT_EXIST for route in routes):
-        yield {"topic": facts.asked.topic}
+        yield {"topic": facts.query.topic}
 
 
 def topic_permission(facts: Facts) -> Iterator[Values]:
@@ -364,7 +364,7 @@ def topic_permission(facts: Facts) -> Iterator[Values]:
             (PERM_WRITE, "writeQueueNums", "write to"),
         ):
             if not any(int(one.get("perm", 0)) & bit and one.get(count) for one in queues):
-                yield {"topic": facts.asked.topic, "what": what, "rights": rights or "no broker"}
+                yield {"topic": facts.query.topic, "what": what, "rights": rights or "no broker"}
         return
 
 
@@ -375,7 +375,7 @@ def group_subscriptions(facts: Facts) -> Iterator[Values]:
         one, two = _reads(first), _reads(second)
         if one != two:
             yield {
-                "group": facts.asked.group,
+                "group": facts.query.group,
                 "first": first.client_id,
                 "second": second.client_id,
                 "one": one,

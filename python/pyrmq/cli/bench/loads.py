@@ -132,7 +132,7 @@ class _Sending:
         for number in turns(self.given):
             future = self.producer.send_async(self.given.topic, self.body)
             if number % SAMPLE == 0:
-                future.add_done_callback(_told(self._clock()))
+                future.add_done_callback(_done_callback(self._clock()))
             sent.append(future)
             if len(sent) > _FILL:
                 del sent[: len(sent) // 2]
@@ -140,7 +140,9 @@ class _Sending:
             future.exception(PATIENCE)
 
 
-def _told(clock: Callable[[RmqError | None, object], None]) -> Callable[[Future[Any]], None]:
+def _done_callback(
+    clock: Callable[[RmqError | None, object], None],
+) -> Callable[[Future[Any]], None]:
     def done(future: Future[Any]) -> None:
         error = future.exception()
         clock(error if isinstance(error, RmqError) else None, None)
@@ -152,7 +154,7 @@ def _produce(given: argparse.Namespace, cluster: Measured) -> Figures:
     figures = Figures(client="pyrmq", how=given.how, size=given.size)
     failed: list[RmqError] = []
     with Producer(name_server=cluster.name_server, group=_GROUP) as producer:
-        # The first send asks for the route and connects, which is not measured.
+        # The first send requests the route and connects, which is not measured.
         producer.send(given.topic, body_of(given.size))
         before = producer.stats()
         sending = _Sending(given, producer, body_of(given.size), figures.latencies, failed)

@@ -40,9 +40,9 @@ def write(measured: Sequence[Figures], path: str, matplotlib: Any) -> None:  # n
 
 def _rates(one: Figures) -> tuple[list[float], list[float]]:
     """Times, and messages per second between each two samples."""
-    looks = [(0.0, 0), *one.timeline]
+    samples = [(0.0, 0), *one.timeline]
     times, rates = [], []
-    for (before, had), (now, done) in pairwise(looks):
+    for (before, had), (now, done) in pairwise(samples):
         if now > before:
             times.append(now)
             rates.append((done - had) / (now - before))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyrmq.remoting import Client, Command
 
 _TIMEOUT = 10.0
-_LOOK_SECONDS = 0.2
+_CHECK_SECONDS = 0.2
 _READ, _READ_AND_WRITE = str(PERM_READ), str(PERM_READ | PERM_WRITE)
 _HELD = {
     "delayed": "messages of delay levels",
@@ -73,7 +73,7 @@ def _wait(client: Client, address: str, given: argparse.Namespace) -> int:
         waiting = [one for one in left if one.waited_for]
         if not waiting or monotonic() > until:
             break
-        pause.wait(_LOOK_SECONDS)
+        pause.wait(_CHECK_SECONDS)
     rows = [(one.kind, one.name, one.messages) for one in left]
     if given.json:
         print_rows(["what", "name", "messages"], rows, as_json=True)

@@ -40,7 +40,7 @@ def run(words: list[str]) -> int:
     wait = threading.Event()
     with Admin(name_server=given.name_server, timeout=_TIMEOUT) as admin, Client() as client:
 
-        def look() -> tuple[float, dict[str, Report]]:
+        def sample() -> tuple[float, dict[str, Report]]:
             members = [
                 (broker.name, number, address)
                 for brokers in admin.cluster().values()
@@ -50,14 +50,14 @@ def run(words: list[str]) -> int:
             ]
             # Concurrently: a silent broker must not delay the others' reports.
             with ThreadPoolExecutor(max(1, len(members))) as threads:
-                reports = threads.map(lambda member: _look(client, *member), members)
+                reports = threads.map(lambda member: _report_of(client, *member), members)
                 return monotonic(), {report["address"]: report for report in reports}
 
-        before = look()
+        before = sample()
         while True:
             wait.wait(given.interval)
             try:
-                after = look()
+                after = sample()
             except RmqError as error:
                 # A restarted name server is back within seconds.
                 if not given.watch:
@@ -74,7 +74,7 @@ def run(words: list[str]) -> int:
             before = after
 
 
-def _look(client: Any, name: str, number: int, address: str) -> Report:  # noqa: ANN401 - Client
+def _report_of(client: Any, name: str, number: int, address: str) -> Report:  # noqa: ANN401 - Client
     found: Report = {"broker": name, "broker_id": number, "address": address, "ready": False}
     try:
         answer = client.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, timeout=_TIMEOUT)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Mapping
 
-    from pyrmq.doctor.facts import Asked, BrokerFacts, NameServerFacts
+    from pyrmq.doctor.facts import BrokerFacts, NameServerFacts, Query
 
 _LOG_BYTES = 2 << 20
 _MAX_FILES = 100_000
@@ -157,17 +157,17 @@ def _environment() -> dict[str, str]:
 def _of_cluster(given: argparse.Namespace) -> dict[str, str]:
     from pyrmq._client.values import name_servers
     from pyrmq.doctor import examine
-    from pyrmq.doctor.facts import Asked, collect
+    from pyrmq.doctor.facts import Query, collect
 
-    asked = Asked(name_servers(given.name_server), None, None, given.timeout)
-    facts = collect(asked)
+    query = Query(name_servers(given.name_server), None, None, given.timeout)
+    facts = collect(query)
     findings = examine(given.name_server, timeout=given.timeout)
     files = {
         "doctor.json": _json([asdict(finding) for finding in findings]),
         "name-servers.json": _json([_of_name_server(one) for one in facts.name_servers]),
         "brokers.json": _json([_of_broker(one) for one in facts.brokers]),
     }
-    files["topics-and-groups.json"] = _json(_tables(facts.brokers, asked))
+    files["topics-and-groups.json"] = _json(_tables(facts.brokers, query))
     return files
 
 
@@ -194,7 +194,7 @@ def _of_broker(facts: BrokerFacts) -> dict[str, object]:
     }
 
 
-def _tables(brokers: Iterable[BrokerFacts], asked: Asked) -> dict[str, object]:
+def _tables(brokers: Iterable[BrokerFacts], query: Query) -> dict[str, object]:
     """Settings of topics and groups, and the offsets of groups, of each broker that answers."""
     from pyrmq import _core
     from pyrmq.codes import RequestCode
@@ -206,14 +206,14 @@ def _tables(brokers: Iterable[BrokerFacts], asked: Asked) -> dict[str, object]:
         "offsets": RequestCode.GET_ALL_CONSUMER_OFFSET,
     }
     found: dict[str, object] = {}
-    with Client(asked.timeout) as client:
+    with Client(query.timeout) as client:
         for broker in brokers:
             if not broker.runtime:
                 continue
             tables: dict[str, object] = {}
             for name, code in codes.items():
                 try:
-                    answer = client.ask(broker.address, code, timeout=asked.timeout)
+                    answer = client.ask(broker.address, code, timeout=query.timeout)
                     tables[name] = _core.parse_json(answer.body or b"{}")
                 except RmqError as error:
                     tables[name] = {"error": str(error)}

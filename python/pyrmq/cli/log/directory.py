@@ -208,10 +208,10 @@ class Units:
             return self._at(topic, queue_id, offset)
         except FileNotFoundError:
             # Deleted by retention since the directory was listed.
-            self.look_again()
+            self.refresh()
             return None
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         """List the directories again: a running broker makes files and deletes them."""
         self._files.clear()
 
@@ -266,7 +266,7 @@ class Units:
                             total += size
         except FileNotFoundError:
             # Deleted meanwhile, by retention or with its topic.
-            self.look_again()
+            self.refresh()
         return count, total
 
     def _of(self, topic: str, queue_id: int, root: Path | None = None) -> list[tuple[int, Path]]:

@@ -83,7 +83,7 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
         files.append((segment.path.name, segment.base, end, _mb(one), one.records, *times, damage))
     print_rows(_SEGMENT, files, as_json=given.json)
     if not given.json:
-        _tell(directory, sum(one.records for one in by_file.values()), len(by_topic))
+        _print_summary(directory, sum(one.records for one in by_file.values()), len(by_topic))
     return 0
 
 
@@ -91,7 +91,7 @@ def _mb(one: Sum) -> float:
     return round(one.size / 1e6, 3)
 
 
-def _tell(directory: StoreDirectory, records: int, topics: int) -> None:
+def _print_summary(directory: StoreDirectory, records: int, topics: int) -> None:
     if directory.is_live():
         state = "a broker runs on it"
     elif directory.stopped_cleanly():

@@ -34,7 +34,7 @@ class NulRecords:
         self._read()
 
     def is_torn(self, position: int, record: bytes) -> bool:
-        """Whether a record that looks torn has lost a sector: its note would be there."""
+        """Whether a record that looks torn has lost a sector: a whole one has a note."""
         noted_from = self._noted_from()
         if noted_from is None or position < max(noted_from, self._complete_from):
             return False

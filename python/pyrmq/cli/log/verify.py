@@ -66,7 +66,7 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
             segments, check=True, nul_records=NulRecords(directory.root), seen=progress.add
         ):
             if isinstance(piece, Damage):
-                _tell_damage(found, piece)
+                _report_damage(found, piece)
                 continue
             for row in piece:
                 found.records += 1
@@ -108,7 +108,7 @@ def _await(directory: StoreDirectory, units: Units, late: list[Row]) -> list[Row
     missing = late
     while missing and time.monotonic() < deadline:
         time.sleep(_LATE_SECONDS / 200)
-        units.look_again()
+        units.refresh()
         missing = [
             row for row in missing if units.at(row.topic, row.queue_id, row.queue_offset) is None
         ]
@@ -118,7 +118,7 @@ def _await(directory: StoreDirectory, units: Units, late: list[Row]) -> list[Row
     return missing
 
 
-def _tell_damage(found: _Found, damage: Damage) -> None:
+def _report_damage(found: _Found, damage: Damage) -> None:
     then = "nothing valid after it" if damage.until is None else f"valid again at {damage.until}"
     found.report("damage", damage.position, damage.segment.path.name, f"{damage.reason}; {then}")
 

@@ -21,8 +21,8 @@ _MAGIC_AT = 4
 _POSITION_AT = 28
 _HEAD = 36
 """Bytes of a record up to and including its position."""
-_LOOKS = 5
-_LOOK_SECONDS = 0.05
+_TAIL_READS = 5
+_TAIL_PAUSE_SECONDS = 0.05
 """How often, and how far apart, the log's last record is read again before it counts as damaged."""
 
 
@@ -179,8 +179,8 @@ class _Walk:
     def _is_written_now(self, descriptor: int, at: int, *, wait: bool) -> bool:
         """Whether a valid record is there now: a running broker was writing it."""
         left = self._segment.end - at
-        for number in range(_LOOKS if wait else 1):
-            time.sleep(_LOOK_SECONDS if number else 0)
+        for number in range(_TAIL_READS if wait else 1):
+            time.sleep(_TAIL_PAUSE_SECONDS if number else 0)
             head = os.pread(descriptor, _MAGIC_AT, at - self._segment.base)
             size = int.from_bytes(head, "big")
             if _HEAD < size <= left:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Apache's group for tools: every broker has it, and no application consumes with it.
 GROUP = TOOLS_GROUP
 _LINES = 1000
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _SILENCE_SECONDS = 10.0
 """A restarted broker is back by then, and its messages arrive."""
 
@@ -83,7 +83,7 @@ def messages(consumer: PullConsumer, ends: dict[QueueId, int] | None) -> Iterabl
     while ends is None or (left := _unread(consumer, ends)):
         # Flush for each poll: a pipe would show it later.
         sys.stdout.flush()
-        found = consumer.poll(_LINES, None if ends is None else _LOOK_SECONDS)
+        found = consumer.poll(_LINES, None if ends is None else _POLL_SECONDS)
         yield from found
         if found:
             last = monotonic()

@@ -33,10 +33,10 @@ def run(words: list[str]) -> int:
     connections = _core.Connections(**native_security(None, None))
     wait = threading.Event()
     try:
-        before = [_look(connections, address) for address in addresses]
+        before = [_report_of(connections, address) for address in addresses]
         while True:
             wait.wait(given.interval)
-            after = [_look(connections, address) for address in addresses]
+            after = [_report_of(connections, address) for address in addresses]
             reports = [_rates(first, then) for first, then in zip(before, after, strict=True)]
             _show(reports, given)
             if not given.watch:
@@ -46,7 +46,7 @@ def run(words: list[str]) -> int:
         connections.close()
 
 
-def _look(connections: _core.Connections, address: str) -> Report:
+def _report_of(connections: _core.Connections, address: str) -> Report:
     try:
         answer = connections.request(
             address, _core.Command(NAME_SERVER_STATUS, {}, None), _TIMEOUT_MS

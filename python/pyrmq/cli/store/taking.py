@@ -37,7 +37,7 @@ _AFTER = frozenset(
 )
 _QUEUES = ("consumequeue", "consumequeue_ext")
 _LEVELS = "config/delayProgress"
-_LOOKS = 10
+_ATTEMPTS = 10
 """Attempts to find the log's end without a delayed message delivered meanwhile."""
 
 
@@ -145,7 +145,7 @@ class Taking:
         """
         used: list[Segment] = []
         end = 0
-        for _ in range(_LOOKS):
+        for _ in range(_ATTEMPTS):
             levels = self._read(_LEVELS)
             used = [segment for segment in self._directory.segments() if segment.is_used()]
             if not used:
