@@ -26,7 +26,7 @@ _FAMILIES = (acl, auth, config, status)
 _STORE = "~/store"
 _ACL_KEYS = ("aclEnable", "rocketmqHome", "rocketmq.acl.plain.file")
 _OF_PYTHON = ("logLevel", "configBlackList", "metricsPort", "metricsTop", *_ACL_KEYS)
-_LOOK_SECONDS = 0.002
+_POLL_SECONDS = 0.002
 _FIRST_ROUND_SECONDS = 2.0
 """Seconds that a start waits for a silent name server; one that refuses causes no delay."""
 
@@ -169,7 +169,7 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
                     f"the broker at {self.address} could not register within {timeout:g} s: "
                     f"the name server at {self._options.namesrv_addr} did not answer"
                 )
-            sleep(_LOOK_SECONDS)
+            sleep(_POLL_SECONDS)
 
     def _start(self) -> None:
         if self._options.log_level is not None:

@@ -212,7 +212,7 @@ def _report(request: _core.Request) -> None:
         log.get("pyrmq.server").exception(
             "the handler of request code %d failed, for %s", request.code, request.remote
         )
-    except Exception:  # noqa: BLE001 - of a log handler; it goes where `logging` tells of these
+    except Exception:  # noqa: BLE001 - of a log handler; printed as `logging` prints those
         import logging
         import traceback
 

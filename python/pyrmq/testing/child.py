@@ -19,7 +19,7 @@ from typing import Any
 from pyrmq._client import log
 from pyrmq.errors import RmqError
 
-_LOOK_SECONDS = 0.25
+_CHECK_SECONDS = 0.25
 
 
 class _Served:
@@ -74,7 +74,7 @@ def _answer(words: dict[str, object]) -> None:
 
 def _end_with(parent: int, folder: str | None) -> None:
     while os.getppid() == parent:
-        sleep(_LOOK_SECONDS)
+        sleep(_CHECK_SECONDS)
     _leave(folder)
 
 

@@ -108,7 +108,7 @@ class Network(_Faults):
     def refuse(self) -> Self:
         """Reset every connection and refuse new ones."""
         self._refuses = True
-        self._tell()
+        self._update_links()
         return self
 
     def busy(self, seconds: float) -> Self:
@@ -127,14 +127,14 @@ class Network(_Faults):
         self._refuses = False
         for link in self._links:
             link.heal()
-        self._tell()
+        self._update_links()
 
     def set_down(self, *, down: bool) -> None:
         """Set whether the server is down: then connections are refused."""
         self._is_down = down
-        self._tell()
+        self._update_links()
 
-    def _tell(self) -> None:
+    def _update_links(self) -> None:
         for link in self._links:
             link.refuse(self._refuses or self._is_down)
 

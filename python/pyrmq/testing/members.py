@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyrmq import _core
 
-_LOOK_SECONDS = 0.002
+_POLL_SECONDS = 0.002
 
 
 class _Member(ABC):
@@ -135,7 +135,7 @@ class _Member(ABC):
         while waits := self._waits_for():
             if monotonic() > until:
                 raise ServerError(f"{self.name} is not ready within {timeout:g} s: {waits}")
-            sleep(_LOOK_SECONDS)
+            sleep(_POLL_SECONDS)
 
     def end(self) -> None:
         """Stop it permanently."""

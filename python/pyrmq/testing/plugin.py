@@ -102,8 +102,8 @@ def rocketmq_session_factory(rocketmq_options: dict[str, Any]) -> Iterator[Calla
 
         def give(**arguments: Any) -> Cluster:  # noqa: ANN401 - as `cluster` takes them
             wanted = rocketmq_options | arguments
-            for asked, running in known:
-                if asked == wanted:
+            for other, running in known:
+                if other == wanted:
                     return running
             running = stack.enter_context(cluster(**wanted))
             known.append((wanted, running))

@@ -101,7 +101,7 @@ class InOwnProcess:
             )
         self._unread = b""
         try:
-            return str(self._ask(first))
+            return str(self._request(first))
         except BaseException:
             self.kill()
             raise
@@ -109,7 +109,7 @@ class InOwnProcess:
     def stop(self, timeout: float) -> None:
         """Stop the server cleanly, and wait for the end of its process."""
         try:
-            self._ask({"do": "stop", "timeout": timeout}, timeout + _ANSWER_SECONDS)
+            self._request({"do": "stop", "timeout": timeout}, timeout + _ANSWER_SECONDS)
             if self._process is not None:
                 self._process.wait(_END_SECONDS)
         finally:
@@ -125,12 +125,12 @@ class InOwnProcess:
 
     def health(self) -> dict[str, Any]:
         """The state of the server."""
-        health: dict[str, Any] = self._ask({"do": "health"})
+        health: dict[str, Any] = self._request({"do": "health"})
         return health
 
     def broker_names(self) -> set[str]:
         """The brokers that a name server knows."""
-        return set(self._ask({"do": "broker_names"}))
+        return set(self._request({"do": "broker_names"}))
 
     def change_disk(self, verb: str, *arguments: int) -> None:
         """Change the faults of the disk, also for later processes."""
@@ -139,9 +139,9 @@ class InOwnProcess:
         else:
             self._disk[verb] = arguments
         if self.running:
-            self._ask({"do": "disk", "verb": verb, "arguments": arguments})
+            self._request({"do": "disk", "verb": verb, "arguments": arguments})
 
-    def _ask(self, order: dict[str, Any], timeout: float = _ANSWER_SECONDS) -> Any:  # noqa: ANN401 - JSON
+    def _request(self, order: dict[str, Any], timeout: float = _ANSWER_SECONDS) -> Any:  # noqa: ANN401 - JSON
         with self._lock:
             process = self._process
             if process is None or process.stdin is None:

@@ -22,7 +22,7 @@ _CHANGES = (
     RequestCode.AUTH_UPDATE_ACL,
     RequestCode.AUTH_DELETE_ACL,
 )
-_LOOKS = (
+_READS = (
     RequestCode.AUTH_GET_USER,
     RequestCode.AUTH_LIST_USER,
     RequestCode.AUTH_GET_ACL,
@@ -58,7 +58,7 @@ def rows(broker: Broker) -> dict[int, Handler]:
             raise Refused(ResponseCode.NO_PERMISSION, str(error)) from error
         return Response()
 
-    def look(request: _core.Request) -> Response:
+    def read(request: _core.Request) -> Response:
         file = users()
         _check_name(request)
         try:
@@ -67,7 +67,7 @@ def rows(broker: Broker) -> dict[int, Handler]:
             raise Refused(ResponseCode.NO_PERMISSION, str(error)) from error
 
     changes: dict[int, Handler] = {int(code): change for code in _CHANGES}
-    return changes | {int(code): look for code in _LOOKS}
+    return changes | {int(code): read for code in _READS}
 
 
 def _check_name(request: _core.Request) -> None:

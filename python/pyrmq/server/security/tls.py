@@ -104,12 +104,12 @@ class MetricsTls:
                 trust=_expanded(trust) or "", revoked=_expanded(crl) or ""
             )
         # Read by one thread, the one that accepts connections.
-        self._versions, self._context = self._look(), self._read()
+        self._versions, self._context = self._current_versions(), self._read()
         self._refused: object = None  # The last logged error, to log it only once.
 
     def context(self) -> ssl.SSLContext:
         """Return the TLS for the next connection."""
-        versions = self._look()
+        versions = self._current_versions()
         if versions != self._versions:
             try:
                 self._context = self._read()
@@ -134,7 +134,7 @@ class MetricsTls:
             "the certificate of the metrics port from before stays in force: %s", error
         )
 
-    def _look(self) -> tuple[tuple[int, int] | None, ...]:
+    def _current_versions(self) -> tuple[tuple[int, int] | None, ...]:
         return tuple(_version(path) for path in self.files)
 
     def _read(self) -> ssl.SSLContext:

@@ -21,12 +21,12 @@ from pyrmq.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LOOK_SECONDS = 0.25
+CHECK_SECONDS = 0.25
 """How often the files are checked, so that a change is in force within a second."""
 
 _LOCK_SECONDS = 10.0
 """How long a change waits for another one, which takes some milliseconds."""
-_LOCK_LOOK_SECONDS = 0.01
+_LOCK_CHECK_SECONDS = 0.01
 _NO_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 """How file systems of networks refuse a lock on a folder."""
 
@@ -75,7 +75,7 @@ class Watched(ABC):
         from pyrmq._client import log
 
         last = ""
-        while not self._stop.wait(LOOK_SECONDS):
+        while not self._stop.wait(CHECK_SECONDS):
             try:
                 with self.changing:
                     found = self.reload()
@@ -144,7 +144,7 @@ def changing_alone(path: str) -> Iterator[None]:
                 raise TimeoutError(
                     f"another process has been changing `{path}` for {_LOCK_SECONDS:g} s"
                 )
-            time.sleep(_LOCK_LOOK_SECONDS)
+            time.sleep(_LOCK_CHECK_SECONDS)
         yield
     finally:
         # A child that was forked meanwhile has the descriptor, too.
