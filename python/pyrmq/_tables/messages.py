@@ -120,7 +120,7 @@ def _hint(lower: str, by_lower: Mapping[str, str]) -> str:
 def encode(
     table: pa.RecordBatch, names: Mapping[str, str], more: Mapping[str, pa.Array] | None = None
 ) -> Encoded:
-    """Take a table's columns apart; nothing is copied but the columns' own memory.
+    """Split a table into its columns; only the columns' own memory is copied.
 
     Args:
         table: rows of one topic.

@@ -44,7 +44,7 @@ class ExecutorReport:
     problems: list[str] = field(default_factory=list)
 
 
-def _look_around(addresses: list[str], timeout_s: float) -> dict[str, Any]:
+def _check_environment(addresses: list[str], timeout_s: float) -> dict[str, Any]:
     # This code runs where pyrmq may be missing, so it uses only the standard library.
     import importlib
     import os
@@ -81,7 +81,7 @@ def _look_around(addresses: list[str], timeout_s: float) -> dict[str, Any]:
 
 
 # Functions of the main module are pickled with their code: the executor may not have this file.
-_look_around.__module__ = "__main__"
+_check_environment.__module__ = "__main__"
 
 
 def examine_executors(
@@ -110,7 +110,7 @@ def examine_executors(
     brokers, trouble = _advertised(";".join(names), timeout)
     addresses = [*names, *brokers]
     begun = time.time()
-    answers = [("driver", _look_around(addresses, timeout))]
+    answers = [("driver", _check_environment(addresses, timeout))]
     answers += [("executor", answer) for answer in _from_executors(spark, addresses, timeout)]
     ended = time.time()
     own = answers[0][1]
@@ -159,14 +159,14 @@ def _from_executors(
     context = spark.sparkContext
     executors = int(context._jsc.sc().getExecutorMemoryStatus().size())
     tasks = max(context.defaultParallelism, executors) * _TASKS_EACH
-    look = _look_around
+    check = _check_environment
 
     def one_task(_: object) -> list[dict[str, Any]]:
         import time
 
         # Long enough for every executor to get some of the tasks.
         time.sleep(0.2)
-        return [look(addresses, timeout)]
+        return [check(addresses, timeout)]
 
     one_task.__module__ = "__main__"
     answers = context.parallelize(range(tasks), tasks).mapPartitions(one_task).collect()

@@ -1,4 +1,4 @@
-"""JSON bodies as typed columns; bodies that do not fit come apart, with reason and origin."""
+"""JSON bodies as typed columns; others go to a frame of their own, with reason and origin."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Route:
         addresses: ``host:port`` to read from, by broker.
         queues: number of readable queues, by broker.
         unreadable: brokers whose permission lacks read.
-        masterless: brokers of which only slaves are registered, where a read asks masters only.
+        masterless: brokers of which only slaves are registered, if only masters are to be read.
     """
 
     requested_at: float

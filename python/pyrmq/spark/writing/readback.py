@@ -162,10 +162,10 @@ def _bounds(
         "brokers": ",".join(brokers),
         **options.security.options(),
     }
-    asked = Options.parse(given, batch=True)
-    cluster = RemoteCluster(asked)
+    parsed = Options.parse(given, batch=True)
+    cluster = RemoteCluster(parsed)
     try:
-        bounds = await_brokers(asked, cluster, all_of_route=True).bounds
+        bounds = await_brokers(parsed, cluster, all_of_route=True).bounds
     except TopicNotFound as error:
         if brokers:
             # A restarted name server, or one whose brokers are all down, knows no route.

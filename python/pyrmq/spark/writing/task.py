@@ -124,7 +124,7 @@ class Writer(Shipped):
             for table in rows:
                 if table.num_rows:
                     self._send_table(sender, self._messages(table), stamps, there, sent)
-            self._set_apart(sender.flush(), sent)
+            self._handle_bad_rows(sender.flush(), sent)
         except Exception:
             # Messages stored after the next attempt has read back would be sent twice.
             sender.settle()
@@ -166,9 +166,9 @@ class Writer(Shipped):
                 table, names = table.take(rows), names.take(rows)
             more[PROPERTY] = names
         sent.rows += table.num_rows
-        self._set_apart(sender.send(table, more), sent)
+        self._handle_bad_rows(sender.send(table, more), sent)
 
-    def _set_apart(self, bad: list[BadRow], sent: Sent) -> None:
+    def _handle_bad_rows(self, bad: list[BadRow], sent: Sent) -> None:
         """Fail on rows that cannot be messages, or send them to the topic of the option."""
         if not bad:
             return
