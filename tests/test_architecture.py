@@ -116,6 +116,7 @@ LONG_FILES: dict[str, str] = {
     "python/pyrmq/_tables/planning/progress.py": "pure arithmetic with its examples",
     "python/pyrmq/_tables/brokers/remote.py": CLASS,
     "tests/e2e/test_push.py": "one class under test",
+    "tests/test_words.py": KIND,
 }
 """Files above the signal, and why they stay whole."""
 
