@@ -37,12 +37,11 @@ _CHECKS = 4
 """Checks of the time since the last poll, per interval."""
 
 _PAUSE_S = 0.001
-"""Pause between two topics of a pattern: a lock alone goes to the thread that has just had it."""
+"""Pause between two topics of a pattern: without it this thread would take its lock again first."""
 
 _GONE_S = 90.0
-"""How long no name server has to know a topic of a pattern until it is left. One that was restarted
-knows a topic when its brokers register the next time: each 30 s, with Apache's options 60 s at the
-most."""
+"""A topic of a pattern is left if no name server has known it for this long. A restarted one knows
+it again when its brokers next register: after at most 30 s, or 60 s with Apache's options."""
 
 _Filter = tuple[str, bool]
 
@@ -115,10 +114,10 @@ class Subscriptions:
         self._matched: str | None = None
         # What was logged last of topics that match but could not be joined.
         self._failures: dict[str, type[RmqError]] = {}
-        # Guards the fields. Never held over the network: event loops take it.
+        # Guards the fields. Never held during a request: event loops take it.
         self._lock = threading.Lock()
-        # Held over the network while topics are joined by name, or joined or left for patterns and
-        # polls. Taken before the other one. A signal's handler may subscribe while its thread does.
+        # Held while requests join or leave topics. Taken before `_lock`. Reentrant: the handler of
+        # a signal may subscribe while its thread does.
         self._changing = threading.RLock()
         self._polling = 0
         self._polled = monotonic()
@@ -140,7 +139,7 @@ class Subscriptions:
     def subscribe(self, topics: Sequence[str], call: SubscribeCall) -> None:
         """Subscribe to topics by name: to all, or, after a failure, to none of them.
 
-        One call after the other: what one undoes is never another's, and no check of a
+        Calls run one after the other, so that none undoes what another has done, and no check of a
         pattern replaces a filter.
 
         Raises:
@@ -181,7 +180,7 @@ class Subscriptions:
         with self._lock:
             call.is_cancelled = True
             if call.topic is not None:
-                # It waits for servers, and is the only one that joins topics.
+                # It is waiting for servers; no other call joins topics meanwhile.
                 self._control.cancel_subscribe(call.topic)
 
     def undo(self, call: SubscribeCall) -> None:
@@ -306,8 +305,8 @@ class Subscriptions:
     ) -> RmqError | None:
         """Join topics that match a pattern and do not have its filter.
 
-        Returns why the first was not joined. A broker that is silent takes seconds for each topic.
-        So topics on all brokers of one that failed for that are left to the next check.
+        Returns why the first was not joined. A silent broker costs seconds for each topic. So once
+        a topic has failed for that, others on all of its brokers wait for the next check.
         """
         first: RmqError | None = None
         silent: list[set[str]] = []
@@ -436,7 +435,7 @@ class Subscriptions:
                 except (ClosedError, ForkError):
                     raise
                 except RmqError as error:
-                    # It has gone all the same.
+                    # The topic is left all the same.
                     log_error("group %s: leaving %s", self.group, topic, error=error)
 
     def _check_patterns_in_thread(self) -> None:

@@ -59,7 +59,7 @@ _REQUEST_MS = 5000
 _NAMES_S = 2.0
 _TOPICS_PER_REQUEST = 500
 _MAX_RETRIES_AT_ONCE = 10
-"""A broker of ours lets 20 of one connection wait."""
+"""Below the 20 requests of one connection that our brokers let wait."""
 _MASTERLESS = "only slaves of it are registered; readFrom=any reads from them"
 _PAUSE_S = (0.05, 0.1, 0.2, 0.5)
 _TRANSIENT = (
@@ -288,7 +288,7 @@ class RemoteCluster:
     def _statistics(
         self, requests: Sequence[_TopicRequest]
     ) -> list[tuple[_TopicRequest, dict[int, Bounds] | Exception]]:
-        """Request the bounds of queues: of many topics at once from ours, else topic by topic."""
+        """Request bounds: of many topics at once from our brokers, topic by topic from others."""
         found: dict[_TopicRequest, dict[int, Bounds] | Exception] = {}
         left_out: set[_TopicRequest] = set()
         parts = self._parts(requests)

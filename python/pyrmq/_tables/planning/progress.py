@@ -73,7 +73,7 @@ class Progress:
     _last_batch_at: float | None = None
     _planned: dict[str, Any] | None = None
     _ended: dict[str, Any] | None = None
-    """The last end that this process gave out."""
+    """The last end that this process returned."""
 
     def __post_init__(self) -> None:
         """Start without knowledge of any broker."""

@@ -264,8 +264,8 @@ class Taking:
     def _has_all_nul_records(self) -> bool:
         """Whether every note of a record that looks torn is there.
 
-        A note's place is used again once the checkpoint covers its record. While that stands still,
-        the notes of now are all of them.
+        A note's place is reused once the checkpoint covers its record. While the checkpoint stands
+        still, no note is lost.
         """
         notes = self._root / "nulRecords"
         if not notes.exists():
