@@ -1,4 +1,4 @@
-"""Collects what the checks read: every server is read once, all at the same time."""
+"""Collects what the checks read, from all servers at the same time."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class NameServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """A broker process, read at the address that name servers give to clients.
+    """A broker process, as reached at the address that name servers give to clients.
 
     Attributes:
         name: Broker name.

@@ -129,13 +129,13 @@ def _resolved(host: str, port: int, timeout: float) -> Sequence[_Address] | str:
     """
     answers: SimpleQueue[Sequence[_Address] | str] = SimpleQueue()
 
-    def look() -> None:
+    def resolve() -> None:
         try:
             answers.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as error:
             answers.put(getattr(error, "strerror", None) or str(error))
 
-    Thread(target=look, name="pyrmq-doctor-name", daemon=True).start()
+    Thread(target=resolve, name="pyrmq-doctor-name", daemon=True).start()
     try:
         return answers.get(timeout=timeout)
     except Empty:
