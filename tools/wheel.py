@@ -2,9 +2,9 @@
 
 maturin puts a list of the crates into the wheel (CycloneDX, `.dist-info/sboms/`). That list has the
 time, a random number and this machine's paths. This program replaces them, and packs everything
-again with the strongest compression that all installers read. With `--remap` the compiler writes no
-path of this machine into the native module either; that compiles every crate anew, so it is for
-releases.
+again with libdeflate, whose strongest compression takes seconds and is 6 % smaller than zlib's; all
+installers read it. With `--remap` the compiler writes no path of this machine into the native
+module either; that compiles every crate anew, so it is for releases.
 """
 
 from __future__ import annotations
@@ -17,17 +17,21 @@ import io
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import tempfile
 import uuid
 import zipfile
+import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 
+from deflate import deflate_compress
+
 ROOT = Path(__file__).resolve().parent.parent
-EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The time of each file in the archive: the earliest that the format has."""
+EPOCH = (0, 0x21)
+"""Time and date of each file in the archive: 1980-01-01, the earliest that the format has."""
 NAMESPACE = uuid.UUID("2d1c5b4e-4a55-5c0e-9d3f-6f2b8a3f7c11")
 
 
@@ -70,16 +74,30 @@ def rewritten(wheel: bytes) -> bytes:
         if "/sboms/" in name:
             files[name] = normal(files[name])
     files[record] = _record(files, record)
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        # The record comes last, as the format of wheels recommends.
-        for name in [*(name for name in names if name != record), record]:
-            info = zipfile.ZipInfo(name, EPOCH)
-            info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, modes[name]
-            # Not that of the machine: Unix, as the modes are.
-            info.create_system = 3
-            archive.writestr(info, files[name])
-    return out.getvalue()
+    # The record comes last, as the format of wheels recommends.
+    ordered = [*(name for name in names if name != record), record]
+    return _archive([(name, modes[name], files[name]) for name in ordered])
+
+
+def _archive(files: list[tuple[str, int, bytes]]) -> bytes:
+    """Return a zip archive of these names, modes and contents.
+
+    `zipfile` compresses with zlib only, so the headers are written here (APPNOTE.TXT 4.3).
+    """
+    out, directory = bytearray(), bytearray()
+    for name, mode, content in files:
+        encoded, packed = name.encode("ascii"), deflate_compress(content, 12)
+        # Version 2.0, no flags.
+        sizes = (zlib.crc32(content), len(packed), len(content), len(encoded), 0)
+        common = struct.pack("<5H3L2H", 20, 0, zipfile.ZIP_DEFLATED, *EPOCH, *sizes)
+        # The modes are those of Unix, on every machine.
+        creator = struct.pack("<H", 3 << 8 | 20)
+        rest = struct.pack("<3H2L", 0, 0, 0, mode, len(out))
+        directory += b"PK\1\2" + creator + common + rest + encoded
+        out += b"PK\3\4" + common + encoded + packed
+    count = len(files)
+    end = struct.pack("<4H2LH", 0, 0, count, count, len(directory), len(out), 0)
+    return bytes(out + directory + b"PK\5\6" + end)
 
 
 def normal(sbom: bytes) -> bytes:

@@ -42,6 +42,17 @@ def built(root: str, time: str, number: str, date: tuple[int, ...]) -> bytes:
     return out.getvalue()
 
 
+def test_the_packed_archive_has_the_same_files_and_modes() -> None:
+    old = built("/", "", "1" * 32, (2026, 1, 1, 0, 0, 0))
+    with zipfile.ZipFile(io.BytesIO(wheel.rewritten(old))) as archive:
+        assert archive.testzip() is None
+        assert archive.read("pyrmq/__init__.py") == b"x = 1\n" * 100
+        for info in archive.infolist():
+            assert info.external_attr == 0o100644 << 16
+            assert info.date_time == (1980, 1, 1, 0, 0, 0)
+            assert info.compress_size < info.file_size
+
+
 def test_two_builds_of_the_same_sources_become_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     one = built("/home/a/pyrmq", "2026-01-01T00:00:00Z", "1" * 32, (2026, 1, 1, 0, 0, 0))
