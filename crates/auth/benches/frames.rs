@@ -10,7 +10,7 @@
 )]
 
 use bytes::BytesMut;
-use pyrmq_auth::{Credentials, Guard, Rules, Secret, Switches};
+use pyrmq_auth::{BegunSignature, Credentials, Guard, Rules, Secret, Switches};
 use pyrmq_remoting::frame::{self, Limits};
 use pyrmq_remoting::header::send::SendMessageRequestHeader;
 use pyrmq_remoting::header::{Head, HeadWriter};
@@ -39,8 +39,10 @@ fn main() {
     for size in BODIES {
         let body = vec![7; size];
         let mut out = Vec::with_capacity(1024);
-        let plain = shortest(|| write(black_box(&mut out), &body, None));
-        let signed = shortest(|| write(black_box(&mut out), &body, Some(&credentials)));
+        let (fields, _) = begun(None);
+        let plain = shortest(|| write(black_box(&mut out), &body, &fields, None));
+        let (fields, signature) = begun(Some(&credentials));
+        let signed = shortest(|| write(black_box(&mut out), &body, &fields, signature.as_ref()));
         print("write", size, plain, signed);
 
         out.extend_from_slice(&body);
@@ -54,9 +56,20 @@ fn main() {
     }
 }
 
-fn write(out: &mut Vec<u8>, body: &[u8], credentials: Option<&Credentials>) {
-    out.clear();
-    let header = SendMessageRequestHeader {
+/// The fields that all messages to a topic begin with, which a producer writes and hashes once.
+fn begun(credentials: Option<&Credentials>) -> (Vec<u8>, Option<BegunSignature>) {
+    let (header, mut out) = (header(), Vec::new());
+    let mut head = HeadWriter::new(&mut out, Head::default());
+    let signature = credentials
+        .map(|credentials| credentials.begin_sorted(|fields| header.write_shared(fields), &mut head));
+    if signature.is_none() {
+        header.write_shared(&mut head);
+    }
+    (head.into_fields().unwrap(), signature)
+}
+
+fn header() -> SendMessageRequestHeader<'static> {
+    SendMessageRequestHeader {
         producer_group: "group-of-producers",
         topic: "orders-of-today",
         default_topic: "TBW102",
@@ -67,18 +80,21 @@ fn write(out: &mut Vec<u8>, body: &[u8], credentials: Option<&Credentials>) {
         reconsume_times: Some(0),
         broker_name: Some("broker-a"),
         ..SendMessageRequestHeader::default()
-    };
+    }
+}
+
+fn write(out: &mut Vec<u8>, body: &[u8], fields: &[u8], signature: Option<&BegunSignature>) {
+    out.clear();
+    let header = header();
     let start = Head {
         code: 310,
         ..Head::default()
     };
     let mut head = HeadWriter::new(out, start);
-    let durability = ("durability", None);
-    match credentials {
-        Some(credentials) => {
-            credentials.sign_sorted(|fields| header.write_sorted(durability, fields), body, &mut head);
-        }
-        None => header.write_sorted(durability, &mut head),
+    head.fields(fields);
+    match signature {
+        Some(signature) => signature.sign_sorted(|fields| header.write_own(fields), body, &mut head),
+        None => header.write_own(&mut head),
     }
     head.finish(body.len()).unwrap();
 }

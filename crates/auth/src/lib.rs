@@ -29,4 +29,4 @@ pub use requests::{Right, knows, required_rights};
 pub use resource::{Action, Pattern, Resource, ResourceType};
 pub use rules::{Rules, User, UserStatus, UserType};
 pub use secret::Secret;
-pub use signature::{Credentials, SignedFields, verify};
+pub use signature::{BegunSignature, Credentials, SignedFields, verify};

@@ -11,9 +11,9 @@ use crate::secret::Secret;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
-use pyrmq_remoting::Command;
 use pyrmq_remoting::header::FieldSink;
 use pyrmq_remoting::net::RequestSigner;
+use pyrmq_remoting::{Command, Fields};
 use sha1::Sha1;
 use std::fmt;
 
@@ -105,8 +105,40 @@ impl Credentials {
         &self.access_key
     }
 
-    /// Writes a head's fields and their signature. `write` gives the fields in ascending order of their keys, all of
-    /// them in small letters; `body` follows the head.
+    /// Writes the fields that a head begins with: the user's name, then what `write` gives, in ascending order of the
+    /// keys, all of them in small letters. The result signs every head that begins with these fields.
+    pub fn begin_sorted<S: FieldSink>(
+        &self,
+        write: impl FnOnce(&mut SignedFields<'_, S>),
+        head: &mut S,
+    ) -> BegunSignature {
+        let mut fields = SignedFields {
+            hash: self.key.0.clone(),
+            head,
+        };
+        // Capitals sort before small letters, so the fields are in order on the wire, too: a server need not sort them.
+        fields.text(ACCESS_KEY, &self.access_key);
+        if let Some(token) = &self.security_token {
+            fields.text(SECURITY_TOKEN, token);
+        }
+        write(&mut fields);
+        BegunSignature(fields.hash)
+    }
+}
+
+/// The hash of the fields that many heads begin with.
+#[derive(Clone)]
+pub struct BegunSignature(Hmac<Sha1>);
+
+impl fmt::Debug for BegunSignature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BegunSignature(***)")
+    }
+}
+
+impl BegunSignature {
+    /// Writes the other fields of a head, and the signature of all. `write` continues in ascending order of the keys;
+    /// `body` follows the head.
     pub fn sign_sorted<S: FieldSink>(
         &self,
         write: impl FnOnce(&mut SignedFields<'_, S>),
@@ -114,14 +146,9 @@ impl Credentials {
         head: &mut S,
     ) {
         let mut fields = SignedFields {
-            hash: self.key.0.clone(),
+            hash: self.0.clone(),
             head,
         };
-        // Capitals sort before small letters, so the fields are in order on the wire, too: who checks need not sort.
-        fields.text(ACCESS_KEY, &self.access_key);
-        if let Some(token) = &self.security_token {
-            fields.text(SECURITY_TOKEN, token);
-        }
         write(&mut fields);
         let SignedFields { mut hash, head } = fields;
         hash.update(body);
@@ -168,6 +195,29 @@ fn hash(key: &Key, request: &Command, skip_query: bool) -> [u8; HASH_BYTES] {
     let mut hash = key.0.clone();
     let fields = &request.fields;
     let signed = |name: &str| name != SIGNATURE && !(skip_query && name == UNIQUE_KEY_QUERY);
+    // Our clients write the fields in order.
+    let mut last = "";
+    let is_sorted = fields
+        .iter()
+        .filter(|(name, _)| signed(name))
+        .all(|(name, value)| {
+            let is_next = last < name;
+            if is_next {
+                hash.update(value.as_bytes());
+                last = name;
+            }
+            is_next
+        });
+    if !is_sorted {
+        hash = key.0.clone();
+        update_sorted(&mut hash, fields, signed);
+    }
+    hash.update(request.body.as_deref().unwrap_or_default());
+    hash.finalize().into_bytes().into()
+}
+
+/// Hashes the values of fields that are in any order.
+fn update_sorted(hash: &mut Hmac<Sha1>, fields: &Fields, signed: impl Fn(&str) -> bool) {
     let feed = |pairs: &[(&str, &str)], hash: &mut Hmac<Sha1>| {
         for (at, (name, value)) in pairs.iter().enumerate() {
             // A later pair of the same key replaces an earlier one, here as for the processor that reads the header.
@@ -183,14 +233,12 @@ fn hash(key: &Key, request: &Command, skip_query: bool) -> [u8; HASH_BYTES] {
             insert(&mut pairs, used, pair);
             used += 1;
         }
-        feed(pairs.get(..used).unwrap_or_default(), &mut hash);
+        feed(pairs.get(..used).unwrap_or_default(), hash);
     } else {
         let mut pairs: Vec<_> = fields.iter().filter(|(name, _)| signed(name)).collect();
         pairs.sort_by_key(|(name, _)| *name);
-        feed(&pairs, &mut hash);
+        feed(&pairs, hash);
     }
-    hash.update(request.body.as_deref().unwrap_or_default());
-    hash.finalize().into_bytes().into()
 }
 
 /// Inserts a pair into the first `used` ones, which are sorted by their keys, behind those of the same key. Most pairs
@@ -216,15 +264,13 @@ pub(crate) fn is_signed<'k>(request: &Command, keys: impl IntoIterator<Item = &'
     let Some(given) = request.fields.get(SIGNATURE) else {
         return false;
     };
-    let mut signature = [0; HASH_BYTES + 4];
-    let Ok(HASH_BYTES) = STANDARD.decode_slice(given, &mut signature) else {
-        return false;
-    };
     let skip_query = request.version <= UNSIGNED_QUERY_UP_TO;
     keys.into_iter().any(|key| {
-        let right = hash(key, request, skip_query);
-        let different = right.iter().zip(&signature).fold(0, |sum, (a, b)| sum | (a ^ b));
-        std::hint::black_box(different) == 0
+        let mut text = [0; SIGNATURE_BYTES];
+        let right = encoded(&hash(key, request, skip_query), &mut text);
+        let pairs = right.bytes().zip(given.bytes());
+        let different = pairs.fold(0, |sum, (a, b)| sum | (a ^ b));
+        right.len() == given.len() && std::hint::black_box(different) == 0
     })
 }
 

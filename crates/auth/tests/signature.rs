@@ -117,11 +117,20 @@ proptest! {
             batch,
             ..SendMessageRequestHeader::default()
         };
-        let extra = ("durability", durable.then_some("local"));
         let mut out = Vec::new();
         let mut head = HeadWriter::new(&mut out, Head { code: 310, ..Head::default() });
         let credentials = Credentials::new("user", &secret(), token).unwrap();
-        credentials.sign_sorted(|fields| header.write_sorted(extra, fields), &body, &mut head);
+        let begun = credentials.begin_sorted(|fields| header.write_shared(fields), &mut head);
+        begun.sign_sorted(
+            |fields| {
+                if durable {
+                    fields.ascii("durability", "local");
+                }
+                header.write_own(fields);
+            },
+            &body,
+            &mut head,
+        );
         FieldSink::text(&mut head, "zone", "unsigned");
         head.finish(body.len()).unwrap();
         out.extend_from_slice(&body);

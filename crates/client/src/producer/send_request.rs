@@ -3,11 +3,11 @@
 use crate::producer::outgoing::OutgoingMessage;
 use crate::producer::pending_send::PendingSend;
 use crate::producer::shared::ProducerShared;
+use crate::session::routes::HeadStart;
 use bytes::Bytes;
-use pyrmq_auth::SignedFields;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::send::SendMessageRequestHeader;
-use pyrmq_remoting::header::{Head, HeadWriter};
+use pyrmq_remoting::header::{FieldSink, Head, HeadWriter};
 use pyrmq_remoting::message::properties::{WAIT_FALSE, WAIT_TRUE};
 use pyrmq_remoting::message::{DURABILITY, Durability};
 use pyrmq_remoting::net::OutboundRequest;
@@ -31,27 +31,33 @@ impl OutboundRequest for PendingSend {
             opaque,
             ..Head::default()
         };
-        if let Some(credentials) = &self.shared.options.client.credentials {
-            let mut head = HeadWriter::new(out, start);
-            let level = self.shared.options.durability;
-            let durability = (DURABILITY, level.map(Durability::name));
-            let fields = |fields: &mut SignedFields<'_, _>| header.write_sorted(durability, fields);
-            credentials.sign_sorted(fields, &self.outgoing.body, &mut head);
-            return head.finish(self.outgoing.body.len());
-        }
-        let shared = if let Some(shared) = route.shared_fields.get() {
-            shared
+        let first = if let Some(first) = route.head_start.get() {
+            first
         } else {
-            let mut first = HeadWriter::new(out, start);
-            header.write_shared(&mut first);
-            let shared = first.into_fields()?;
-            route.shared_fields.get_or_init(|| shared)
+            let first = self.shared.head_start(&header, HeadWriter::new(out, start))?;
+            route.head_start.get_or_init(|| first)
         };
         let mut head = HeadWriter::new(out, start);
-        head.fields(shared);
-        header.write_own(&mut head);
-        if let Some(level) = self.shared.options.durability {
-            head.text(DURABILITY, level.name());
+        head.fields(&first.fields);
+        let durability = self.shared.options.durability.map(Durability::name);
+        if let Some(signature) = &first.signature {
+            let body = &self.outgoing.body;
+            signature.sign_sorted(
+                |fields| {
+                    // Between `d` and `e`: a signature needs the fields in order.
+                    if let Some(name) = durability {
+                        fields.ascii(DURABILITY, name);
+                    }
+                    header.write_own(fields);
+                },
+                body,
+                &mut head,
+            );
+        } else {
+            header.write_own(&mut head);
+            if let Some(name) = durability {
+                head.text(DURABILITY, name);
+            }
         }
         head.finish(self.outgoing.body.len())
     }
@@ -107,6 +113,24 @@ impl ProducerShared {
             batch: outgoing.is_batch(),
             broker_name: Some(&queue.broker),
         }
+    }
+
+    /// What the heads of all messages to a topic begin with.
+    fn head_start(
+        &self,
+        header: &SendMessageRequestHeader<'_>,
+        mut head: HeadWriter<'_>,
+    ) -> Result<HeadStart, WireError> {
+        let signature = if let Some(credentials) = &self.options.client.credentials {
+            Some(credentials.begin_sorted(|fields| header.write_shared(fields), &mut head))
+        } else {
+            header.write_shared(&mut head);
+            None
+        };
+        Ok(HeadStart {
+            fields: head.into_fields()?,
+            signature,
+        })
     }
 
     /// The frame's head, but for the number, and its body, as one command.

@@ -5,6 +5,7 @@
 
 use crate::error::ClientError;
 use crate::session::name_servers::NameServers;
+pub(crate) use crate::session::topic_route::HeadStart;
 pub use crate::session::topic_route::TopicRoute;
 use pyrmq_remoting::hash::NameMap;
 use pyrmq_remoting::net::{Shutdown, Tracker};

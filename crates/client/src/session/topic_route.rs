@@ -1,6 +1,7 @@
 //! A topic as a client knows it: its queues, and what the selection of a queue needs.
 
 use crate::error::ClientError;
+use pyrmq_auth::BegunSignature;
 use pyrmq_remoting::names::PERM_WRITE;
 use pyrmq_routing::fault::{Healths, LatencyFaultTolerance};
 use pyrmq_routing::route::{MASTER_ID, Route, TopicPublishInfo};
@@ -25,8 +26,17 @@ pub struct TopicRoute {
     pub selector: Arc<QueueSelector>,
     /// How often the route was refreshed since it was last used; kept, too.
     pub(super) idle: Arc<AtomicU32>,
-    /// What the headers of all messages to this topic share, as it travels; written by the first of them.
-    pub(crate) shared_fields: OnceLock<Vec<u8>>,
+    /// What the headers of all messages to this topic begin with; written by the first of them.
+    pub(crate) head_start: OnceLock<HeadStart>,
+}
+
+/// The first fields of the headers of all messages to a topic.
+#[derive(Debug, Clone)]
+pub(crate) struct HeadStart {
+    /// The fields as they travel.
+    pub(crate) fields: Vec<u8>,
+    /// Their signature, if the client signs.
+    pub(crate) signature: Option<BegunSignature>,
 }
 
 impl TopicRoute {
@@ -47,7 +57,7 @@ impl TopicRoute {
             guessed,
             selector: Arc::new(QueueSelector::new(crate::random(1 << 16))),
             idle: Arc::default(),
-            shared_fields: OnceLock::new(),
+            head_start: OnceLock::new(),
         }
     }
 

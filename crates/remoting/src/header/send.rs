@@ -172,25 +172,17 @@ impl<'a> SendMessageRequestHeader<'a> {
         self.write(&V2, head);
     }
 
-    /// Writes the form with letters and one more field, in ascending order of the names, as signatures hash it. The
-    /// field's name must lie between `d` and `e`, as `durability` does; without a value it is left out.
-    pub fn write_sorted(&self, (key, value): (&str, Option<&str>), sink: &mut impl FieldSink) {
+    /// Writes the first part of [`Self::write_to`], which a group's messages for a topic share: fields `a` to `d`, in
+    /// this order.
+    pub fn write_shared(&self, sink: &mut impl FieldSink) {
         self.shared(&V2, sink);
-        if let Some(value) = value {
-            sink.ascii(key, value);
-        }
-        self.own(&V2, sink);
     }
 
-    /// Writes the first part of [`Self::write_to`], which a group's messages for a topic share.
-    pub fn write_shared(&self, head: &mut HeadWriter<'_>) {
-        self.shared(&V2, head);
-    }
-
-    /// Writes the second part of [`Self::write_to`], which differs from message to message.
+    /// Writes the second part of [`Self::write_to`], which differs from message to message: fields `e` to `n`, in this
+    /// order.
     #[inline]
-    pub fn write_own(&self, head: &mut HeadWriter<'_>) {
-        self.own(&V2, head);
+    pub fn write_own(&self, sink: &mut impl FieldSink) {
+        self.own(&V2, sink);
     }
 
     fn write(&self, keys: &Keys, sink: &mut impl FieldSink) {
