@@ -7,6 +7,7 @@ use crate::errors::Error;
 use crate::runtime;
 use pyo3::prelude::*;
 use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -68,8 +69,15 @@ pub(crate) fn run<T: Send + 'static, E: Into<Error> + Send + 'static>(
     py: Python<'_>,
     future: impl Future<Output = Result<T, E>> + Send + 'static,
 ) -> PyResult<T> {
+    run_boxed(py, Box::pin(future))
+}
+
+/// Drives a future like [`run`]. What is compiled for each type of outcome would otherwise be compiled for each call.
+fn run_boxed<T: Send + 'static, E: Into<Error> + Send + 'static>(
+    py: Python<'_>,
+    mut future: Pin<Box<dyn Future<Output = Result<T, E>> + Send>>,
+) -> PyResult<T> {
     let runtime = runtime::current().map_err(|error| error.into_py(py))?;
-    let mut future = Box::pin(future);
     let finished = py.detach(|| runtime.block_on(async { timeout(SLICE, future.as_mut()).await.ok() }));
     if let Some(outcome) = finished {
         return outcome.map_err(|error| error.into().into_py(py));
@@ -92,8 +100,14 @@ pub(crate) fn block_on<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     future: impl Future<Output = Result<T, E>> + Send,
 ) -> PyResult<T> {
+    block_on_pinned(py, std::pin::pin!(future))
+}
+
+fn block_on_pinned<T: Send, E: Into<Error> + Send>(
+    py: Python<'_>,
+    mut future: Pin<&mut (dyn Future<Output = Result<T, E>> + Send + '_)>,
+) -> PyResult<T> {
     let runtime = runtime::current().map_err(|error| error.into_py(py))?;
-    let mut future = std::pin::pin!(future);
     wait(py, |slice| {
         runtime.block_on(async { timeout(slice, future.as_mut()).await.ok() })
     })?

@@ -11,6 +11,7 @@ use pyo3::types::{PyBool, PyList};
 use pyrmq_client::ClientError;
 use pyrmq_client::producer::SendResult;
 use pyrmq_remoting::sync::{lock, wait_while};
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -113,7 +114,9 @@ pub(crate) fn run<T: Into<Value> + Send + 'static>(
     let runtime = runtime::current().map_err(|error| error.into_py(py))?;
     let reply = reply(to);
     // Nobody joins the task: it reports its outcome itself.
-    drop(runtime.spawn(async move { reply(call.await.map(Into::into)) }));
+    let task: Pin<Box<dyn Future<Output = ()> + Send>> =
+        Box::pin(async move { reply(call.await.map(Into::into)) });
+    drop(runtime.spawn(task));
     Ok(py.None())
 }
 

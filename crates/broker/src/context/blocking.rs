@@ -45,6 +45,8 @@ async fn counted<T: Send + 'static>(
     stats: &Stats,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
+    // Boxed: tokio's code for a task is compiled for each type of work.
+    let work: Box<dyn FnOnce() -> T + Send> = Box::new(work);
     let done = spawn_blocking(work).await;
     if done.is_err() {
         stats.panics.fetch_add(1, Ordering::Relaxed);

@@ -7,6 +7,7 @@
 use crate::sync::lock;
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -135,6 +136,12 @@ impl Tracker {
 
     /// Starts a task. It ends on its own, or is dropped at an await point when [`Tracker::wait`] times out.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_boxed(Box::pin(task));
+    }
+
+    /// Starts a task. tokio's code for a task, some 20 KB of it, is compiled for each type that is spawned: all tasks
+    /// have this one.
+    fn spawn_boxed(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.tasks.running.send_modify(|running| *running += 1);
         let id = self.tasks.next.fetch_add(1, Ordering::Relaxed);
         let running = Running {
