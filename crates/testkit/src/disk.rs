@@ -2,12 +2,13 @@
 //!
 //! One file, although it is long: the wrapper forwards each call of two traits, and each has its fault.
 
+use crate::hangs::Hangs;
 use crate::lock::lock;
 use pyrmq_store::fs::{DirectoryEntry, File, Fs, LockGuard, RealFs, Space, System};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// An operation that can fail.
@@ -64,33 +65,17 @@ struct Plan {
     injected: AtomicU64,
     /// What was opened or created.
     opened: Mutex<Vec<PathBuf>>,
-    /// Fsyncs of files wait while this is true.
-    hangs: Mutex<bool>,
-    /// Positional reads of files wait while this is true.
-    reads_hang: Mutex<bool>,
+    reads_hang: Hangs,
+    writes_hang: Hangs,
+    /// Of files.
+    syncs_hang: Hangs,
+    /// Of directories.
+    removals_hang: Hangs,
     /// Whether the disk cannot tell what is in memory.
     blind: AtomicBool,
-    /// Writes to files whose path contains one of these wait.
-    writes_hang: Mutex<Vec<String>>,
-    /// Number of writes that wait.
-    writes_waiting: AtomicUsize,
-    writes_released: Condvar,
-    released: Condvar,
-    reads_released: Condvar,
 }
 
 impl Plan {
-    fn wait_to_write(&self, path: &Path) {
-        let text = path.to_string_lossy();
-        let is_hanging = |parts: &mut Vec<String>| parts.iter().any(|part| text.contains(part));
-        let mut hangs = lock(&self.writes_hang);
-        if is_hanging(&mut hangs) {
-            self.writes_waiting.fetch_add(1, Ordering::Relaxed);
-            drop(self.writes_released.wait_while(hangs, is_hanging));
-            self.writes_waiting.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
     fn rules(&self) -> MutexGuard<'_, Vec<Rule>> {
         lock(&self.rules)
     }
@@ -190,14 +175,37 @@ impl FaultyDisk {
 
     /// Makes every fsync of a file wait until this is called again with `false`.
     pub fn hang(&self, hangs: bool) {
-        *lock(&self.plan.hangs) = hangs;
-        self.plan.released.notify_all();
+        self.hang_syncs_of("", hangs);
+    }
+
+    /// Makes every fsync of a file whose path contains `path_part` wait until this is called again with `false`.
+    pub fn hang_syncs_of(&self, path_part: &str, hangs: bool) {
+        self.plan.syncs_hang.set(path_part, hangs);
+    }
+
+    /// Returns how many fsyncs of files wait now.
+    pub fn waiting_syncs(&self) -> usize {
+        self.plan.syncs_hang.waiting()
+    }
+
+    /// Makes the removal of a directory whose path ends with `path_end` wait until this is called again with `false`.
+    pub fn hang_removal_of(&self, path_end: &str, hangs: bool) {
+        self.plan.removals_hang.set(path_end, hangs);
+    }
+
+    /// Returns how many removals of directories wait now.
+    pub fn waiting_removals(&self) -> usize {
+        self.plan.removals_hang.waiting()
     }
 
     /// Makes every positional read of a file wait until this is called again with `false`.
     pub fn hang_reads(&self, hangs: bool) {
-        *lock(&self.plan.reads_hang) = hangs;
-        self.plan.reads_released.notify_all();
+        self.plan.reads_hang.set("", hangs);
+    }
+
+    /// Returns how many reads wait now.
+    pub fn waiting_reads(&self) -> usize {
+        self.plan.reads_hang.waiting()
     }
 
     /// Reads hang from now on, until they are released or for this long: a test that fails ends, too.
@@ -222,17 +230,12 @@ impl FaultyDisk {
 
     /// Makes every write to a file whose path contains `path_part` wait until this is called again with `false`.
     pub fn hang_writes_to(&self, path_part: &str, hangs: bool) {
-        let mut parts = lock(&self.plan.writes_hang);
-        parts.retain(|part| part != path_part);
-        if hangs {
-            parts.push(path_part.to_owned());
-        }
-        self.plan.writes_released.notify_all();
+        self.plan.writes_hang.set(path_part, hangs);
     }
 
     /// Returns how many writes wait now.
     pub fn waiting_writes(&self) -> usize {
-        self.plan.writes_waiting.load(Ordering::Relaxed)
+        self.plan.writes_hang.waiting()
     }
 
     /// Removes all faults.
@@ -281,8 +284,7 @@ struct FaultyFile {
 impl File for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.plan.check(Operation::Read, &self.path)?;
-        let hangs = lock(&self.plan.reads_hang);
-        drop(self.plan.reads_released.wait_while(hangs, |hangs| *hangs));
+        self.plan.reads_hang.wait(&self.path);
         self.inner.read_at(buffer, offset)
     }
 
@@ -292,14 +294,14 @@ impl File for FaultyFile {
         }
         self.plan.check(Operation::Read, &self.path)?;
         // A read that would hang counts as a read of data that is not in memory.
-        if *lock(&self.plan.reads_hang) {
+        if self.plan.reads_hang.hangs(&self.path) {
             return Ok(None);
         }
         self.inner.read_at(buffer, offset).map(Some)
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.plan.wait_to_write(&self.path);
+        self.plan.writes_hang.wait(&self.path);
         match self.plan.fault(Operation::Write, &self.path) {
             None => self.inner.write_all_at(bytes, offset),
             Some(Fault::Error(kind)) => Err(injected(kind)),
@@ -313,8 +315,7 @@ impl File for FaultyFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let hangs = lock(&self.plan.hangs);
-        drop(self.plan.released.wait_while(hangs, |hangs| *hangs));
+        self.plan.syncs_hang.wait(&self.path);
         self.plan.check(Operation::Sync, &self.path)?;
         self.inner.sync()
     }
@@ -374,6 +375,7 @@ impl Fs for FaultyDisk {
     }
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.plan.removals_hang.wait_if(|end| path.ends_with(end));
         self.plan.check(Operation::Remove, path)?;
         self.inner.remove_directory(path)
     }

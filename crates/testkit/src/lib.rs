@@ -3,6 +3,7 @@
 
 pub mod disk;
 pub mod frame;
+mod hangs;
 mod lock;
 pub mod peer;
 pub mod random;
