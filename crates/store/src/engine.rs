@@ -25,6 +25,7 @@ use crate::read::reader::Reader;
 use crate::retention::Retention;
 use crate::state::shared::Shared;
 use crate::stats::{Health, Stats};
+use crate::sync::wakeup::Wakeup;
 use crate::sync::{lock, try_lock};
 use pyrmq_remoting::meter::Latency;
 use std::fmt;
@@ -40,6 +41,8 @@ pub(crate) struct Engine {
     pub(crate) queue_maintenance: Arc<QueueMaintenance>,
     pub(crate) retention: Retention,
     pub(crate) reader: Reader,
+    /// Wakes the thread that does what no other thread does.
+    pub(crate) upkeep_wakeup: Wakeup,
     pub(crate) recovered_from_crash: bool,
     /// Whether the next start must find a crash, however this store is closed.
     pub(crate) stays_unclean: AtomicBool,
@@ -69,6 +72,7 @@ impl Engine {
         for wakeup in [
             &self.shared.group_commit.wakeup,
             &self.shared.queues.backlog.wakeup,
+            &self.upkeep_wakeup,
             &self.flusher.timeout_wakeup,
         ] {
             wakeup.notify();
@@ -171,6 +175,7 @@ impl Engine {
             &self.shared.group_commit.wakeup,
             &self.indexing.wakeup,
             &self.shared.queues.backlog.wakeup,
+            &self.upkeep_wakeup,
             &self.appender.segment_wakeup,
             &self.flusher.timeout_wakeup,
         ];

@@ -1,5 +1,5 @@
-//! The store's threads: one fsyncs the log, one creates segments ahead of time, one fills the key index, one does
-//! maintenance, one answers waiters that have timed out.
+//! The store's threads: one fsyncs the log, one creates segments ahead of time, one fills the key index, one writes the
+//! consume queues, one does other maintenance, one answers waiters that have timed out.
 
 use crate::append::appender::Appender;
 use crate::dispatch::indexing::Indexing;
@@ -85,6 +85,7 @@ pub(crate) fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>, StoreEr
     spawn("store-flush", |engine| flush(&engine.flusher))?;
     spawn("store-segment", |engine| prepare(&engine.appender))?;
     spawn("store-timeouts", expire_waiters)?;
+    spawn("store-queues", write_queues)?;
     spawn("store-upkeep", maintain)?;
     if engine.indexing.index.is_some() {
         spawn("store-index", |engine| index(&engine.indexing))?;
@@ -242,38 +243,44 @@ fn clean(engine: &Engine) {
     }
 }
 
+/// Writes the units that puts leave in memory. This thread does nothing else: puts are refused once too many units wait
+/// for it, and fsyncs and deletions may take long on a disk that is only slow.
+fn write_queues(engine: &Engine) {
+    let interval = || Duration::from_millis(engine.shared.live.flush_queue_interval_ms()).min(MAX_QUEUE_TICK);
+    let mut writes = Periodic { done: Instant::now() };
+    let backlog = &engine.shared.queues.backlog;
+    while backlog.wakeup.sleep(interval()) {
+        if engine.shared.log.failure.is_set() {
+            continue;
+        }
+        if writes.is_due(interval()) {
+            drop(engine.queue_maintenance.write_queues());
+        } else if backlog.bytes() > 0 {
+            engine.queue_maintenance.write_backlog();
+        }
+    }
+}
+
 fn maintain(engine: &Engine) {
-    let queue_tick = || Duration::from_millis(engine.shared.live.flush_queue_interval_ms());
     let clean_tick = || Duration::from_millis(engine.shared.live.clean_interval_ms());
-    let tick = || MAINTENANCE_TICK.min(queue_tick()).min(clean_tick());
+    let tick = || MAINTENANCE_TICK.min(clean_tick());
     let done = Instant::now();
     let [
-        mut ticks,
-        mut writes,
         mut drops,
         mut disk_checks,
         mut checkpoints,
         mut releases,
         mut cleanings,
-    ] = [(); 7].map(|()| Periodic { done });
+    ] = [(); 5].map(|()| Periodic { done });
     let mut queue_sync = QueueSync {
         tried: done,
         position: engine.shared.log.appended(),
     };
     let mut heads = HeadCheck::new(&engine.shared.log);
-    while engine.shared.queues.backlog.wakeup.sleep(tick()) {
+    while engine.upkeep_wakeup.sleep(tick()) {
         if let Err(error) = engine.shared.log.failure.check() {
             // Usually the thread with the failure has answered the waiters already.
             engine.shared.state.fail(&error);
-            continue;
-        }
-        if writes.is_due(queue_tick().min(MAX_QUEUE_TICK)) {
-            drop(engine.queue_maintenance.write_queues());
-        } else if engine.shared.queues.backlog.bytes() > 0 {
-            engine.queue_maintenance.write_backlog();
-        }
-        if !ticks.is_due(tick()) {
-            // Woken for the queues alone.
             continue;
         }
         if drops.is_due(DROP_INTERVAL) {

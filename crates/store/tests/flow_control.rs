@@ -336,6 +336,55 @@ fn puts_are_refused_while_too_much_of_the_consume_queues_waits_to_be_written() {
     store.close().unwrap();
 }
 
+/// Fsyncs of some files hang as long as this value lives.
+struct FsyncHang<'d>(&'d FaultyDisk, [&'static str; 2]);
+
+impl<'d> FsyncHang<'d> {
+    fn of(disk: &'d FaultyDisk, path_parts: [&'static str; 2]) -> Self {
+        for path_part in path_parts {
+            disk.hang_syncs_of(path_part, true);
+        }
+        Self(disk, path_parts)
+    }
+}
+
+impl Drop for FsyncHang<'_> {
+    fn drop(&mut self) {
+        for path_part in self.1 {
+            self.0.hang_syncs_of(path_part, false);
+        }
+    }
+}
+
+/// The store's own thread fsyncs the checkpoint once a second, and the queues once in a while.
+#[test]
+fn puts_go_on_while_fsyncs_of_the_consume_queues_and_of_the_checkpoint_hang() {
+    const PUTS: i64 = 20_000;
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let mut options = small(dir.path());
+    options.segment_bytes = 4 << 20;
+    options.queue_file_bytes = 2_000_000;
+    options.max_unwritten_bytes = 128 << 10;
+    let store = open(&disk, options);
+    let hanging = ["/consumequeue/", "/checkpoint"];
+    put(&store).unwrap();
+    std::thread::scope(|scope| {
+        let hang = FsyncHang::of(&disk, hanging);
+        let syncing = scope.spawn(|| store.run(MaintenanceTask::SyncQueues));
+        eventually(|| disk.waiting_syncs() == hanging.len());
+        for _ in 1..PUTS {
+            // The thread that writes may need a moment. Nothing else may hold it up.
+            eventually(|| put(&store).is_ok());
+        }
+        assert_eq!(disk.waiting_syncs(), hanging.len(), "they still hang");
+        drop(hang);
+        syncing.join().unwrap().unwrap();
+    });
+    assert_eq!(store.max_offset("T", 0), PUTS);
+    store.close().unwrap();
+}
+
 /// Writes hang for as long as the fsync of a slow disk takes, again and again, and once for longer. Segments are filled
 /// meanwhile.
 #[test]

@@ -44,7 +44,9 @@ struct Queues {
     unsynced: WaitList<Queue>,
     /// The backlog, which counts each unit here.
     counted: Mutex<usize>,
-    /// Held by the thread that does a round.
+    /// Held by the thread that fsyncs.
+    syncs: Mutex<()>,
+    /// Held by the thread that writes.
     rounds: Mutex<()>,
 }
 
@@ -82,6 +84,7 @@ impl Queues {
             unwritten: WaitList::default(),
             unsynced: WaitList::default(),
             counted: Mutex::new(0),
+            syncs: Mutex::new(()),
             rounds: Mutex::new(()),
         })
     }
@@ -96,9 +99,9 @@ impl Queues {
     fn write_listed(&self) {
         let counted = *lock(&self.counted);
         for queue in self.unwritten.take() {
-            self.unsynced.add(&queue, &queue.in_unsynced);
             queue.in_unwritten.leave();
             queue.write_out();
+            self.unsynced.add(&queue, &queue.in_unsynced);
         }
         let written = self.queue.written.load(Ordering::SeqCst);
         assert!(written >= counted, "a unit is taken for written");
@@ -111,10 +114,17 @@ impl Queues {
 
     /// Writes and fsyncs, and checks that this covers the units of as many puts as were over before.
     fn sync_round(&self, before: usize) {
-        let _one = lock(&self.rounds);
-        self.write_listed();
-        for queue in self.unsynced.take() {
-            queue.in_unsynced.leave();
+        let _one = lock(&self.syncs);
+        let queues = {
+            let _one = lock(&self.rounds);
+            self.write_listed();
+            let queues = self.unsynced.take();
+            for queue in &queues {
+                queue.in_unsynced.leave();
+            }
+            queues
+        };
+        for queue in queues {
             queue.sync();
         }
         let durable = self.queue.durable.load(Ordering::SeqCst);

@@ -94,17 +94,17 @@ impl QueueMaintenance {
         // Held to the end: a later note must have seen at least as much.
         let mut manifest = lock(&self.manifest);
         let log = (self.shared.log.start(), self.shared.log.appended());
-        let says_all = manifest.says_all();
-        let made = self
+        let is_rewrite = is_end || !manifest.says_all();
+        let ranges = self
             .shared
             .queues
-            .sync()
+            .sync(is_rewrite)
             .inspect_err(|_| manifest.require_rewrite())?;
-        if says_all && !is_end {
-            return if made.is_empty() {
+        if !is_rewrite {
+            return if ranges.is_empty() {
                 Ok(())
             } else {
-                manifest.add(log, &made)
+                manifest.add(log, &ranges)
             };
         }
         if manifest.is_undurable {
@@ -114,7 +114,7 @@ impl QueueMaintenance {
             }
             manifest.is_undurable = false;
         }
-        manifest.write(self.shared.fs.as_ref(), log, &self.shared.queues.range())
+        manifest.write(self.shared.fs.as_ref(), log, &ranges)
     }
 
     /// Makes the units of all records before a position durable, so that the records may be deleted: afterwards only

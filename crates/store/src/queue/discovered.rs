@@ -119,6 +119,7 @@ impl Queues {
             unwritten: WaitList::default(),
             unsynced: WaitList::default(),
             backlog: QueueBacklog::default(),
+            syncs: Mutex::default(),
             rounds: Mutex::default(),
             release_cursor: Mutex::default(),
         };
@@ -127,10 +128,8 @@ impl Queues {
         let own = entries.iter().find(|entry| entry.name == CONSUME_QUEUE);
         let device = own.map(|entry| entry.device);
         let directory = queues.root.join(CONSUME_QUEUE);
-        for topic in fs.list(&directory).at("list", &directory)? {
-            if !topic.is_directory {
-                continue;
-            }
+        let topics = fs.list(&directory).at("list", &directory)?;
+        for topic in topics.iter().filter(|topic| topic.is_directory) {
             let directory = directory.join(&topic.name);
             for queue in fs.list(&directory).at("list", &directory)? {
                 if let Ok(id) = queue.name.parse::<i32>()

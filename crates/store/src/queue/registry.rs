@@ -49,8 +49,11 @@ pub(crate) struct Queues {
     pub(super) unsynced: WaitList<ConsumeQueue>,
     /// The queues of which much waits to be written.
     pub(crate) backlog: QueueBacklog,
-    /// Held while these lists are processed: a thread that finds them empty may rely on their previous content being
-    /// done.
+    /// Held while queues are fsynced. Taken before `rounds`.
+    pub(super) syncs: Mutex<()>,
+    /// Held while queues are written: a thread that finds the list of unwritten ones empty may rely on its previous
+    /// content being written. Once the store runs, directories of topics and queues are created under this lock only.
+    /// Not held during an fsync of queues, so that writing goes on while that hangs.
     pub(super) rounds: Mutex<()>,
     /// The slot of the table at which the next release round begins.
     pub(super) release_cursor: Mutex<usize>,
@@ -138,9 +141,8 @@ impl Queues {
                 tracing::warn!(left = queues.len() + 1, of = all, "writing consume queues");
                 logged = Instant::now();
             }
-            self.list_unsynced(&queue);
             queue.in_unwritten.leave();
-            if let Err(error) = queue.write_out(self.fs.as_ref()) {
+            if let Err(error) = self.write_one(&queue) {
                 self.list_unwritten(&queue);
                 self.unwritten.put_back(&mut queues);
                 self.backlog.put_back(&mut large);
@@ -151,13 +153,20 @@ impl Queues {
         Ok(())
     }
 
+    /// Writes a queue, then lists it for an fsync, also if the write failed in the middle. Not before: an fsync at that
+    /// time could take it out of the list and see nothing of what is written then.
+    fn write_one(&self, queue: &Arc<ConsumeQueue>) -> Result<(), StoreError> {
+        let done = queue.write_out(self.fs.as_ref());
+        self.list_unsynced(queue);
+        done
+    }
+
     /// Writes the queues of which much waits to be written. The other ones keep their units until the next round.
     pub(crate) fn write_backlog(&self) -> Result<(), StoreError> {
         let _one = lock(&self.rounds);
         let mut large = self.backlog.take();
         for (queue, _) in &large {
-            self.list_unsynced(queue);
-            if let Err(error) = queue.write_out(self.fs.as_ref()) {
+            if let Err(error) = self.write_one(queue) {
                 self.backlog.put_back(&mut large);
                 return Err(error);
             }
@@ -166,21 +175,43 @@ impl Queues {
         Ok(())
     }
 
-    /// Writes and fsyncs everything. Returns how far queues with new files reach.
-    pub(crate) fn sync(&self) -> Result<Vec<QueueRange>, StoreError> {
-        let _one = lock(&self.rounds);
-        self.write_listed()?;
-        self.sync_listed()
+    /// Writes and fsyncs everything. Returns how far queues with new files reach; with `of_all`, how far all queues do.
+    /// What is written meanwhile counts for neither.
+    pub(crate) fn sync(&self, of_all: bool) -> Result<Vec<QueueRange>, StoreError> {
+        let _one = lock(&self.syncs);
+        let (queues, all) = {
+            let _one = lock(&self.rounds);
+            self.write_listed()?;
+            (self.take_unsynced(), of_all.then(|| self.ranges()))
+        };
+        let made = self.sync_taken(&queues)?;
+        let Some(mut all) = all else { return Ok(made) };
+        // But for those whose topic was deleted meanwhile.
+        all.retain(|(queue, _)| queue.range().is_some());
+        Ok(all.into_iter().map(|(_, range)| range).collect())
     }
 
-    fn sync_listed(&self) -> Result<Vec<QueueRange>, StoreError> {
+    /// All queues with files, and how far these reach.
+    fn ranges(&self) -> Vec<(Arc<ConsumeQueue>, QueueRange)> {
+        let queues = self.sorted().into_iter();
+        queues
+            .filter_map(|queue| queue.range().map(|range| (queue, range)))
+            .collect()
+    }
+
+    /// Takes the queues out of the list of those to be fsynced.
+    fn take_unsynced(&self) -> Vec<Arc<ConsumeQueue>> {
         let queues = self.unsynced.take();
         for queue in &queues {
             queue.in_unsynced.leave();
         }
-        self.sync_all_of(&queues).inspect_err(|_| {
+        queues
+    }
+
+    fn sync_taken(&self, queues: &[Arc<ConsumeQueue>]) -> Result<Vec<QueueRange>, StoreError> {
+        self.sync_all_of(queues).inspect_err(|_| {
             // None of it is known to be durable, so everything is listed again.
-            for queue in &queues {
+            for queue in queues {
                 queue.all_dirty();
                 self.list_unsynced(queue);
             }
@@ -232,24 +263,22 @@ impl Queues {
     /// Makes the queues' units of records before a position durable, and everything that was written, if there may be
     /// no space for the rest.
     pub(crate) fn sync_in_front_of(&self, position: i64) -> Result<(), StoreError> {
-        let _one = lock(&self.rounds);
-        for queue in self.unwritten.waiting() {
-            if queue.first_unwritten().is_some_and(|first| first < position) {
-                self.list_unsynced(&queue);
-                queue.write_out(self.fs.as_ref())?;
+        let _one = lock(&self.syncs);
+        let queues = {
+            let _one = lock(&self.rounds);
+            for queue in self.unwritten.waiting() {
+                if queue.first_unwritten().is_some_and(|first| first < position) {
+                    self.write_one(&queue)?;
+                }
             }
-        }
-        self.sync_listed().map(drop)
+            self.take_unsynced()
+        };
+        self.sync_taken(&queues).map(drop)
     }
 
     /// Number of descriptors that queue files may still take and keep.
     pub(crate) fn spare_handles(&self) -> usize {
         self.handles.spare()
-    }
-
-    /// How far the files of all queues reach.
-    pub(crate) fn range(&self) -> Vec<QueueRange> {
-        self.sorted().iter().filter_map(|queue| queue.range()).collect()
     }
 
     /// One of ten rounds that release memory and files of queues without puts. With many queues a round visits a tenth

@@ -24,6 +24,7 @@ use crate::retention::Retention;
 use crate::state::StoreState;
 use crate::state::append_state::AppendState;
 use crate::state::shared::Shared;
+use crate::sync::wakeup::Wakeup;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64};
@@ -159,6 +160,7 @@ fn assemble(inspected: Inspected, recovered: &Recovered) -> Result<Engine, Store
         queue_maintenance,
         indexing,
         shared,
+        upkeep_wakeup: Wakeup::default(),
         recovered_from_crash,
         stays_unclean: AtomicBool::new(false),
         behind: AtomicI64::new(0),
