@@ -322,6 +322,60 @@ fn senders_to_a_topic_whose_deletion_hangs_hold_up_no_one_else() {
     });
 }
 
+/// The removal of a directory hangs as long as this value lives.
+struct RemovalHang<'d>(&'d FaultyDisk, &'static str);
+
+impl<'d> RemovalHang<'d> {
+    fn of(disk: &'d FaultyDisk, path_end: &'static str) -> Self {
+        disk.hang_removal_of(path_end, true);
+        Self(disk, path_end)
+    }
+}
+
+impl Drop for RemovalHang<'_> {
+    fn drop(&mut self) {
+        self.0.hang_removal_of(self.1, false);
+    }
+}
+
+#[test]
+fn the_directory_of_a_deleted_topic_whose_removal_hangs_holds_up_no_one() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    with_two_threads(options_with(&dir, "ASYNC_FLUSH"), &disk, async |site| {
+        let other = client();
+        for topic in ["T", "deleted"] {
+            site.send_ok(topic, b"good", "").await;
+        }
+        let store = site.broker.context().store.clone();
+        store.run(MaintenanceTask::WriteQueues).unwrap();
+        let hang = RemovalHang::of(&disk, "consumequeue/deleted");
+        let deleting = std::thread::spawn(move || store.delete_topic("deleted"));
+        eventually("the directory is being removed", async || {
+            disk.waiting_removals() == 1
+        })
+        .await;
+        goes_on(&site, &other).await;
+        for topic in ["T", "deleted"] {
+            let sent = ask(&site, &other, send(topic, 0, b"new", "")).await;
+            assert_eq!(sent.code, response::SUCCESS, "{:?}", sent.remark);
+        }
+        assert_eq!(disk.waiting_removals(), 1, "it still hangs");
+        drop(hang);
+        deleting.join().unwrap().unwrap();
+        let store = &site.broker.context().store;
+        store.run(MaintenanceTask::WriteQueues).unwrap();
+        let file = dir
+            .path()
+            .join("store/consumequeue/deleted/0/00000000000000000000");
+        assert!(file.exists(), "the queue of the new topic is written");
+        let pulled = ask(&site, &other, pull("G", "deleted", 0, "*", None)).await;
+        assert_eq!(records(&pulled)[0].1, b"new");
+        other.close().await;
+        site.stop().await;
+    });
+}
+
 fn a_write_that_hangs_behind_an_fsync_holds_up_no_one_else(flush: &str) {
     let dir = TempDir::new();
     let disk = FaultyDisk::default();

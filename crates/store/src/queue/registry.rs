@@ -11,7 +11,7 @@ use crate::queue::table::QueueTable;
 use crate::queue::wait_list::WaitList;
 use crate::sync::{lock, read, write};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
@@ -336,24 +336,31 @@ impl Queues {
         for queue in queues {
             queue.delete(self.fs.as_ref())?;
         }
-        let mut table = write(&self.table);
-        for queue in queues {
-            table.remove(topic, queue.id);
-        }
-        // Under the lock, so that a put that creates the topic again does not find a directory that is about to be
-        // deleted. An earlier put has a queue here, whose files may be created at any moment.
-        let directory = self.root.join(CONSUME_QUEUE).join(topic);
-        let is_over = table.of(topic).next().is_none();
-        if is_over
-            && self.fs.exists(&directory).at("look for", &directory)?
-            && self.fs.list(&directory).at("list", &directory)?.is_empty()
         {
-            self.fs.remove_directory(&directory).at("remove", &directory)?;
+            let mut table = write(&self.table);
+            for queue in queues {
+                table.remove(topic, queue.id);
+            }
         }
-        drop(table);
-        let directory = self.root.join(CONSUME_QUEUE);
-        if self.fs.exists(&directory).at("look for", &directory)? {
-            self.fs.sync_directory(&directory).at("flush", &directory)?;
+        let home = self.root.join(CONSUME_QUEUE);
+        self.remove_if_over(topic, &home.join(topic))?;
+        if self.fs.exists(&home).at("look for", &home)? {
+            self.fs.sync_directory(&home).at("flush", &home)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the directory of a topic that has no queue. Not under the lock of the table, which every put and every
+    /// pull needs. A put that creates the topic again meanwhile needs no directory: its queue is written, and the
+    /// directory created, in a later round.
+    fn remove_if_over(&self, topic: &str, directory: &Path) -> Result<(), StoreError> {
+        let _one = lock(&self.rounds);
+        let is_over = read(&self.table).of(topic).next().is_none();
+        if is_over
+            && self.fs.exists(directory).at("look for", directory)?
+            && self.fs.list(directory).at("list", directory)?.is_empty()
+        {
+            self.fs.remove_directory(directory).at("remove", directory)?;
         }
         Ok(())
     }
