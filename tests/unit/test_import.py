@@ -46,6 +46,17 @@ def test_nothing_starts_at_import() -> None:
     assert done.stdout.splitlines() == ["1 1", "['pyrmq._core']"], done.stderr
 
 
+def test_the_runtime_has_a_thread_more_than_a_disk_that_hangs_takes_even_on_one_processor() -> None:
+    done = python(
+        "import os, pathlib, pyrmq\n"
+        "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+        "producer = pyrmq.Producer(name_server='127.0.0.1:1', group='g')\n"
+        "threads = pathlib.Path('/proc/self/task').glob('*/comm')\n"
+        "print([thread.read_text() for thread in threads].count('pyrmq\\n'))\n"
+    )
+    assert done.stdout == "3\n", done.stderr
+
+
 def test_every_public_name_loads() -> None:
     done = python("import pyrmq\nfor name in pyrmq.__all__: getattr(pyrmq, name)\n")
     assert done.returncode == 0, done.stderr

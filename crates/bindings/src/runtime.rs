@@ -24,9 +24,11 @@ struct Entry {
 
 static CURRENT: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Number of worker threads: enough for a server beside a client in one process, few enough for a notebook.
+/// Number of worker threads: enough for a server beside a client in one process, few enough for a notebook. At least
+/// three: while a disk hangs, an fsync of the log may hold one and a write that began right after it another, and the
+/// third serves the sockets (`docs/decisions/0012-watchdog-of-inline-fsyncs.md`).
 fn worker_threads() -> usize {
-    std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 4))
+    std::thread::available_parallelism().map_or(3, |cores| cores.get().clamp(3, 4))
 }
 
 /// This process's runtime.

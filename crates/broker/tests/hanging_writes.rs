@@ -39,15 +39,19 @@ impl Drop for Hang<'_> {
     }
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+fn runtime(threads: usize) -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(2).enable_all().build().unwrap()
+    builder.worker_threads(threads).enable_all().build().unwrap()
 }
 
-/// Runs a test with a broker of two threads. The clients have others: nothing that they do wakes a thread of the
-/// broker.
 fn with_two_threads(options: Options, disk: &FaultyDisk, test: impl AsyncFnOnce(Site)) {
-    let (of_broker, of_clients) = (runtime(), runtime());
+    with_threads(2, options, disk, test);
+}
+
+/// Runs a test with a broker of a few threads. The clients have others: nothing that they do wakes a thread of the
+/// broker.
+fn with_threads(threads: usize, options: Options, disk: &FaultyDisk, test: impl AsyncFnOnce(Site)) {
+    let (of_broker, of_clients) = (runtime(threads), runtime(2));
     let broker = Broker::start_on(Arc::new(disk.clone()), options, of_broker.handle(), None, &[]);
     of_clients.block_on(async { test(Site::of(broker.unwrap())).await });
 }
@@ -424,6 +428,72 @@ fn with_async_flush_a_write_that_hangs_behind_an_fsync_holds_up_no_one_else() {
 #[test]
 fn with_sync_flush_a_write_that_hangs_behind_an_fsync_holds_up_no_one_else() {
     a_write_that_hangs_behind_an_fsync_holds_up_no_one_else("SYNC_FLUSH");
+}
+
+/// The disk hangs for writes, too, as soon as one fsync hangs: a write that begins within 5 ms takes a second thread.
+fn writes_and_fsyncs_that_hang_at_once_hold_up_no_one_else(flush: &str) {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let mut options = options_with(&dir, flush);
+    options
+        .store
+        .set("osPageCacheBusyTimeOutMills", "600000")
+        .unwrap();
+    with_threads(3, options, &disk, async |site| {
+        let (senders, late, other) = ([(); 8].map(|()| client()), client(), client());
+        site.create("empty", 1).await;
+        let durable = || send("T", 0, b"good", "").with_field(DURABILITY, "local");
+        for sender in &senders {
+            let sent = ask(&site, sender, durable()).await;
+            assert_eq!(sent.code, response::SUCCESS, "{:?}", sent.remark);
+        }
+        goes_on(&site, &other).await;
+        let busy = || site.broker.health().store.busy;
+        for _ in 0..3 {
+            let fsyncs_hang = FsyncHang::begin(&disk);
+            let hanging = disk.clone();
+            let watching = std::thread::spawn(move || {
+                let begun = Instant::now();
+                while hanging.waiting_syncs() == 0 && begun.elapsed() < LIMIT {
+                    std::thread::yield_now();
+                }
+                hanging.hang_writes(true);
+            });
+            let sent: Vec<_> = senders
+                .iter()
+                .map(|sender| asking(&site, sender, durable()))
+                .collect();
+            watching.join().unwrap();
+            let writes_hang = Hang(&disk, "/commitlog/");
+            // Its connection is not one of those that may be in that fsync.
+            let more = asking(&site, &late, durable());
+            eventually("a write hangs", async || busy().held_now_ms > 0).await;
+            goes_on(&site, &other).await;
+            timers_go_on(&site, &other).await;
+            assert!(busy().held_now_ms > 0, "the write still hangs");
+            drop((writes_hang, fsyncs_hang));
+            for sent in sent.into_iter().chain([more]) {
+                let sent = sent.await.unwrap().unwrap();
+                if sent.code != response::SUCCESS {
+                    refused(&sent);
+                }
+            }
+        }
+        for client in senders.iter().chain([&late, &other]) {
+            client.close().await;
+        }
+        site.stop().await;
+    });
+}
+
+#[test]
+fn with_async_flush_writes_and_fsyncs_that_hang_at_once_hold_up_no_one_else() {
+    writes_and_fsyncs_that_hang_at_once_hold_up_no_one_else("ASYNC_FLUSH");
+}
+
+#[test]
+fn with_sync_flush_writes_and_fsyncs_that_hang_at_once_hold_up_no_one_else() {
+    writes_and_fsyncs_that_hang_at_once_hold_up_no_one_else("SYNC_FLUSH");
 }
 
 /// Writes hang for as long as a usual fsync takes, again and again, and once for longer. Many large messages wait, and
