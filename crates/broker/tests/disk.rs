@@ -172,6 +172,58 @@ async fn if_the_system_cannot_tell_what_is_in_memory_one_slow_read_does() {
     holds_up_no_one_else(site, &disk).await;
 }
 
+/// There is one thread again. Each connection's own requests are answered in order, so each has a client.
+async fn pops_and_peeks_hold_up_no_one_else(disk: &FaultyDisk) {
+    let dir = TempDir::new();
+    let site = with_old_messages(&dir, disk).await;
+    let look = [
+        ("consumerGroup", "Q"),
+        ("topic", "T"),
+        ("queueId", "0"),
+        ("maxMsgNums", "8"),
+    ];
+    let asked = || [pop("P", "T", 0, 8, 60_000, 0), with(request::PEEK_MESSAGE, &look)];
+    // These create the groups.
+    for command in asked() {
+        site.ask_ok(command).await;
+    }
+    let began = std::time::Instant::now();
+    disk.hang_reads_for(Duration::from_secs(20));
+    let clients = [client(), client()];
+    let mut answers = Vec::new();
+    for (client, command) in clients.iter().zip(asked()) {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let limit = Duration::from_secs(30);
+        client.request_with(&site.address, command, limit, |answer| drop(sender.send(answer)));
+        answers.push(receiver);
+    }
+    eventually("both wait for the disk", async || disk.waiting_reads() == 2).await;
+    site.send_ok("T", b"meanwhile", "").await;
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    disk.hang_reads(false);
+    for answer in answers {
+        let answer = answer.await.unwrap().unwrap();
+        assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+        assert_eq!(records(&answer).len(), 8);
+    }
+    for client in clients {
+        client.close().await;
+    }
+    drop(site.broker.stop(LIMIT).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn pops_and_peeks_of_old_messages_on_a_slow_disk_hold_up_no_one_else() {
+    pops_and_peeks_hold_up_no_one_else(&FaultyDisk::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn so_do_pops_and_peeks_if_the_system_cannot_tell_what_is_in_memory() {
+    let disk = FaultyDisk::default();
+    disk.make_blind();
+    pops_and_peeks_hold_up_no_one_else(&disk).await;
+}
+
 /// Hangs the disk under one connection's send, three times, and pulls on another connection meanwhile.
 fn a_pull_goes_on(flush: &str, hang: fn(&FaultyDisk, bool), hangs: fn(&Busy) -> bool) {
     let dir = TempDir::new();

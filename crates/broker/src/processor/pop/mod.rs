@@ -7,6 +7,7 @@ mod admission;
 mod assign;
 mod change;
 mod peek;
+mod read;
 mod recover;
 mod result;
 mod revive;

@@ -6,6 +6,7 @@ use crate::error::Refusal;
 use crate::pop::MAX_MESSAGES;
 use crate::processor::Answer;
 use crate::processor::pop::admission::admit;
+use crate::processor::pop::read::read;
 use crate::processor::pop::{pop_offset, retry_topics};
 use crate::tables::topics::Topic;
 use bytes::Bytes;
@@ -48,7 +49,7 @@ pub(crate) fn peek(context: &BrokerContext, request: &Command, _peer: &Peer) -> 
         let queues = all(topic.read_queue_nums);
         (topic, queues)
     }));
-    let (parts, rest) = read(context, &header, queues_of_topics)?;
+    let (parts, rest) = look(context, &header, queues_of_topics)?;
     let (code, remark) = if parts.is_empty() {
         (response::PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
     } else {
@@ -66,7 +67,7 @@ pub(crate) fn peek(context: &BrokerContext, request: &Command, _peer: &Peer) -> 
 }
 
 /// Reads up to `maxMsgNums` messages of the queues, and how many the group has before it in all of them.
-fn read(
+fn look(
     context: &BrokerContext,
     header: &PeekMessageRequestHeader<'_>,
     queues_of_topics: impl Iterator<Item = (Arc<Topic>, Range<i32>)>,
@@ -82,15 +83,15 @@ fn read(
             if room == 0 {
                 continue;
             }
-            let got = context.store.get(&GetMessage {
+            let get = GetMessage {
                 topic: name,
                 queue_id,
                 offset: offset.max(min),
                 max_count: room,
                 max_bytes: context.store.live().usual_transfer_bytes(),
                 tags: TagFilter::All,
-            });
-            let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
+            };
+            let got = read(context, &get)?;
             if got.status == GetStatus::Found {
                 room = room.saturating_sub(got.count);
                 parts.push(got.body);

@@ -15,6 +15,7 @@ use crate::pop::hold::HeldPop;
 use crate::pop::order::OrderedPop;
 use crate::pop::pop_check_point::Taken;
 use crate::processor::pop::admission::AdmittedPop;
+use crate::processor::pop::read::read;
 use crate::processor::pop::result::{PopResult, as_original};
 use crate::processor::pop::wait::{Outcome, Wait};
 use crate::processor::pop::{pop_offset, retry_topics, revive_log};
@@ -25,7 +26,7 @@ use pyrmq_remoting::message::receipt::PopSource;
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::net::{Peer, Processor, Reply};
 use pyrmq_remoting::{Command, clock};
-use pyrmq_store::{GetMessage, GetMessageResult, GetStatus, StoreError};
+use pyrmq_store::{GetMessage, GetMessageResult, GetStatus};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -257,8 +258,7 @@ impl Pop {
             result.rest += (context.store.max_offset(name, queue_id) - offset).max(0);
             return Ok(());
         }
-        let got = self.read(admitted, queue, &mut offset, room);
-        let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
+        let got = self.read(admitted, queue, &mut offset, room)?;
         result.rest += (got.max_offset - got.next_offset).max(0);
         if got.status == GetStatus::Found {
             return self.hand_out(header, admitted, (topic, source, queue_id), offset, &got, result);
@@ -279,7 +279,7 @@ impl Pop {
         (topic, group, queue_id): (&str, &str, i32),
         offset: &mut i64,
         room: usize,
-    ) -> Result<GetMessageResult, StoreError> {
+    ) -> Result<GetMessageResult, Refusal> {
         let context = &self.context;
         let mut get = GetMessage {
             topic,
@@ -289,7 +289,7 @@ impl Pop {
             max_bytes: context.store.live().usual_transfer_bytes(),
             tags: admitted.filter.for_store(),
         };
-        let got = context.store.get(&get)?;
+        let got = read(context, &get)?;
         let is_elsewhere = matches!(
             got.status,
             GetStatus::OffsetTooSmall | GetStatus::OffsetOverflowBadly | GetStatus::OffsetFoundNull
@@ -310,7 +310,7 @@ impl Pop {
         if let Some(topic) = context.topics.get(topic) {
             context.commit(group, &topic, queue_id, got.next_offset);
         }
-        context.store.get(&get)
+        read(context, &get)
     }
 
     /// Notes that messages are out, then adds them to the answer. Without that note they stay where they are.

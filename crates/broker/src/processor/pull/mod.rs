@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// A pull more than this many messages before its queue's end may need the disk: they may have left the page cache.
-const COLD_AFTER_MESSAGES: i64 = 4096;
+pub(crate) const COLD_AFTER_MESSAGES: i64 = 4096;
 
 /// Serves pulls.
 #[derive(Debug)]
