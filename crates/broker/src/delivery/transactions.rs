@@ -89,7 +89,7 @@ pub(crate) struct Tables {
     pub(crate) earlier: BTreeMap<i64, OpenTransaction>,
     /// Offsets of halves that have ended but lie after the first open one.
     pub(crate) ended: BTreeSet<i64>,
-    /// Op messages that are not done yet: offset in the op queue, and highest half that it ends.
+    /// Op messages that are not done yet, by offset: offset in the op queue, and highest half that it ends.
     pub(crate) ops: VecDeque<(i64, i64)>,
     /// Behind the last half that a pass of the check has skipped because no transaction listed it.
     pub(crate) passed: i64,
@@ -150,6 +150,13 @@ impl Tables {
         if let Some(open) = self.remove(id, first_half) {
             self.earlier.insert(first_half, open);
         }
+    }
+
+    /// Lists an op message that ends a half. Two that are written at once may come out of order: they are listed by
+    /// offset, so that progress stops in front of the first that is not done.
+    pub(crate) fn list_op(&mut self, op_offset: i64, half_offset: i64) {
+        let at = self.ops.partition_point(|(earlier, _)| *earlier < op_offset);
+        self.ops.insert(at, (op_offset, half_offset));
     }
 
     /// Records what became known about the message of an open transaction. `None`: it is no longer open.
@@ -294,7 +301,7 @@ impl Transactions {
             tag: Some(REMOVE_TAG),
         })?;
         let mut tables = self.tables();
-        tables.ops.push_back((stored.queue_offset, half_offset));
+        tables.list_op(stored.queue_offset, half_offset);
         tables.ended.insert(half_offset);
         Ok(())
     }

@@ -82,7 +82,7 @@ pub(crate) fn check(context: &BrokerContext) -> Result<(), StoreError> {
 }
 
 /// Records how far both queues are done. The halves come first: the op offset must never be ahead of them.
-fn commit_progress(context: &BrokerContext, from: i64, half_offset: i64) {
+pub(super) fn commit_progress(context: &BrokerContext, from: i64, half_offset: i64) {
     let mut tables = context.transactions.tables();
     let half_offset = tables
         .missed

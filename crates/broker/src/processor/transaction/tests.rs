@@ -1,6 +1,6 @@
 //! Transactions with one unique id, step by step.
 
-use super::check::check;
+use super::check::{check, commit_progress};
 use super::end::end;
 use crate::context::BrokerContext;
 use crate::delivery::transactions::Transactions;
@@ -323,4 +323,20 @@ async fn a_transaction_whose_end_is_refused_while_its_half_is_written_again_stay
     assert_eq!(open_after_restart(context), [2], "written again once more");
     assert_eq!(try_end(context, &half, ROLLBACK, false), Ok(true));
     assert_eq!(open_after_restart(context), [0; 0]);
+}
+
+#[tokio::test]
+async fn progress_ends_in_front_of_an_op_message_that_was_listed_late() {
+    let site = site();
+    let context = &site.context;
+    {
+        let mut tables = context.transactions.tables();
+        tables.list_op(6, 1);
+        tables.list_op(5, 9);
+    }
+    let progress = || context.offsets.get(TRANSACTION_GROUP, OP_HALF_TOPIC, 0);
+    commit_progress(context, 0, 2);
+    assert_eq!(progress(), None, "the half 9 is not done");
+    commit_progress(context, 2, 10);
+    assert_eq!(progress(), Some(7));
 }
