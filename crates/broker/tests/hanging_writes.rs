@@ -10,11 +10,12 @@ use common::{
 };
 use pyrmq_broker::{Broker, Options, metrics};
 use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::frame::encode;
 use pyrmq_remoting::message::DURABILITY;
 use pyrmq_remoting::net::{Client, NetError};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::MaintenanceTask;
-use pyrmq_testkit::FaultyDisk;
+use pyrmq_testkit::{FaultyDisk, RawPeer};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot::{Receiver, channel};
@@ -632,6 +633,43 @@ fn pops_that_waited_are_not_held_up_by_the_queue_of_another_pop_that_hangs() {
         for client in [&first, &waiting, &other] {
             client.close().await;
         }
+        site.stop().await;
+    });
+}
+
+/// A new topic is asked for in the poll that then writes.
+#[test]
+fn new_topics_and_groups_are_created_while_the_write_of_a_poll_that_asked_for_one_hangs() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    with_two_threads(options_with(&dir, "ASYNC_FLUSH"), &disk, async |site| {
+        let other = client();
+        site.send_ok("T", b"good", "").await;
+        goes_on(&site, &other).await;
+        let mut frames = encode(&send("T", 0, b"good", "")).unwrap();
+        frames.extend(encode(&send("new", 0, b"good", "")).unwrap());
+        let mut sender = RawPeer::connect(site.address.parse().unwrap()).await.unwrap();
+        let hang = Hang::begin(&disk);
+        sender.send(&frames).await.unwrap();
+        let busy = || site.broker.health().store.busy;
+        eventually("a write hangs", async || busy().held_now_ms > 0).await;
+        let member = concat!(
+            r#"{"clientID":"d","producerDataSet":[],"consumerDataSet":[{"groupName":"new","unitMode":false,"#,
+            r#""consumeType":"CONSUME_PASSIVELY","consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","#,
+            r#""messageModel":"CLUSTERING","subscriptionDataSet":[]}]}"#
+        );
+        let beat = Command::request(request::HEART_BEAT).with_body(member.as_bytes());
+        let beat = ask(&site, &other, beat).await;
+        assert_eq!(beat.code, response::SUCCESS, "{:?}", beat.remark);
+        assert!(busy().held_now_ms > 0, "the write still hangs");
+        drop(hang);
+        // The one to the new topic may have been refused because of the write.
+        let mut codes = [0; 2];
+        for code in &mut codes {
+            *code = sender.receive().await.unwrap().code().unwrap();
+        }
+        assert!(codes.contains(&response::SUCCESS.into()), "{codes:?}");
+        other.close().await;
         site.stop().await;
     });
 }

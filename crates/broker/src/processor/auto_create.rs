@@ -236,8 +236,10 @@ impl AutoCreateQueue {
         }
         drop(list);
         let queue = self.clone();
+        // Before the task is spawned: tokio may keep that for this thread, whose next write or fsync may hang.
+        let serving = spawn_blocking(move || queue.serve_all());
         self.tasks.spawn(async move {
-            if let Err(error) = spawn_blocking(move || queue.serve_all()).await {
+            if let Err(error) = serving.await {
                 tracing::error!(%error, "serving requests that waited for new topics and groups panicked");
             }
         });

@@ -1,4 +1,4 @@
-//! Requests that the broker forwards to a consumer: 307 asks for its running context, 309 makes it consume a message
+//! Requests that the broker forwards to a consumer: 307 asks for its running state, 309 makes it consume a message
 //! now (Apache `AdminBrokerProcessor.callConsumer`).
 
 use crate::context::BrokerContext;
