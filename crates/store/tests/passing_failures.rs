@@ -320,7 +320,10 @@ fn a_crash_that_cannot_be_looked_for_is_not_taken_for_a_clean_stop() {
 #[test]
 fn a_topic_that_is_made_again_while_it_is_deleted_finds_its_directory() {
     let dir = TempDir::new().unwrap();
-    let store = open(small(dir.path()));
+    let mut options = small(dir.path());
+    // A deletion of many queues takes long on a loaded machine.
+    options.send_wait_ms = 20_000;
+    let store = open(options);
     std::thread::scope(|scope| {
         let putting = scope.spawn(|| {
             for queue in 0..2000 {
