@@ -2,8 +2,8 @@
 
 What must hold: a message that was acknowledged in time never comes again; every other comes again,
 once each time and not early; an ordered group gets the messages of a queue in order. Some members
-are killed. A broker may be, too: then a message may come early, and what was on its way back may be
-brought back once more.
+are killed. A broker may be, too: then a message may come early, and what was out may come twice
+until it is acknowledged.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Model:
         self.sent: set[str] = set()
         # By body.
         self._came: dict[str, list[Popped]] = defaultdict(list)
-        # When, ms, and how often it was delivered before.
-        self.acked: dict[str, tuple[int, int]] = {}
+        # When, ms.
+        self.acked: dict[str, int] = {}
         # What a member may have acknowledged just before it was killed.
         self._unsure: set[str] = set()
         # By queue: offsets, and when they were acknowledged, ms.
@@ -230,7 +230,7 @@ class Model:
 
     def _note_ack(self, delivery: Popped, at_ms: int) -> None:
         with self._lock:
-            self.acked.setdefault(delivery.body, (at_ms, delivery.tries))
+            self.acked.setdefault(delivery.body, at_ms)
             self._unsure.discard(delivery.body)
             self._done[delivery.queue].append((delivery.offset, at_ms))
 
@@ -247,23 +247,16 @@ class Model:
 
     def _check_done(self) -> None:
         """What is acknowledged does not come again."""
-        for body, (done_ms, tries) in self.acked.items():
+        for body, done_ms in self.acked.items():
             late_ms = max(one.popped_ms for one in self._came[body]) - done_ms
-            may_come = self._may_be_forgotten(done_ms) or self._is_doubled(body, tries)
+            may_come = self._may_be_forgotten(done_ms) or self._is_doubled(body)
             if late_ms > 0 and not may_come:
                 self._say_of(body, f"came again {late_ms} ms after it was done")
 
-    def _is_doubled(self, body: str, tries: int) -> bool:
-        """Whether there were two of a message, of which one was acknowledged.
-
-        After a kill, a broker brings back once more what it brought back in its last seconds.
-        """
-        deliveries = self._came[body]
-        if self.may_double:
-            return max(Counter(one.tries for one in deliveries).values()) > 1
-        places = {(one.tries, *one.queue, one.offset) for one in deliveries}
-        copies = Counter(number for number, *_ in places)
-        return self._crash != (0, 0) and tries > 0 and max(copies.values()) <= 2
+    def _is_doubled(self, body: str) -> bool:
+        """Whether there were two of a message, of which one was acknowledged."""
+        tries = Counter(one.tries for one in self._came[body])
+        return self.may_double and max(tries.values()) > 1
 
     def _check_order(self) -> None:
         """Nothing is popped once it, or a later message of its queue, is acknowledged."""

@@ -8,7 +8,7 @@
 mod common;
 
 use common::pops::{
-    Popped, ack, bodies, fill, hide, make_again, pop, pop_until, popped, reset, restart_as_killed,
+    OldFiles, Popped, ack, bodies, fill, hide, make_again, pop, pop_until, popped, reset, restart_as_killed,
     short_intervals, site, with,
 };
 use common::{LIMIT, Site, TempDir, eventually, number, options, properties, send, text};
@@ -609,11 +609,7 @@ async fn what_was_acknowledged_before_a_kill_is_gone_although_offsets_are_older(
         before.ask_ok(ack("G", &message)).await;
     }
     before.stop().await;
-    let file = dir.path().join("store/config/consumerOffset.json");
-    let (old, written) = (
-        std::fs::read(&file).unwrap(),
-        std::fs::metadata(&file).unwrap().modified().unwrap(),
-    );
+    let old = OldFiles::read(&dir, &["config/consumerOffset.json"]);
     let site = Site::start(short_intervals(options(&dir)));
     let messages = popped(&site.ask_ok(pop("G", "T", 0, 6, SHORT_MS, 0)).await);
     for message in &messages[1..] {
@@ -621,15 +617,58 @@ async fn what_was_acknowledged_before_a_kill_is_gone_although_offsets_are_older(
     }
     site.stop().await;
     // As a kill leaves it: written before the last pop.
-    std::fs::write(&file, old).unwrap();
-    let handle = std::fs::File::options().write(true).open(&file).unwrap();
-    handle.set_modified(written).unwrap();
+    old.put_back();
     let site = restart_as_killed(&dir);
     let rest = pop_until(&site, "G", "T", 3, LONG_MS).await;
     assert_eq!(bodies(&rest), ["m02", "m08", "m09"]);
     let none = site.ask(pop("G", "T", -1, 32, LONG_MS, 500)).await;
     assert_eq!(popped(&none), []);
     site.stop().await;
+}
+
+/// Has messages come back, kills the broker so that these of its files are older, and checks that nothing comes twice.
+async fn comes_back_once(files: &[&str]) {
+    let dir = TempDir::new();
+    let before = site(&dir, 1, 3).await;
+    let hidden = popped(&before.ask_ok(pop("G", "T", 0, 3, 4 * SHORT_MS, 0)).await);
+    assert_eq!(hidden.len(), 3);
+    eventually("the files are written", async || {
+        OldFiles::are_there(&dir, &files[1..])
+    })
+    .await;
+    before.stop().await;
+    let old = OldFiles::read(&dir, files);
+    let site = Site::start(short_intervals(options(&dir)));
+    let back = pop_until(&site, "G", "T", 3, LONG_MS).await;
+    assert!(back.iter().all(|message| message.reconsume_times == 1));
+    for message in &back[1..] {
+        site.ask_ok(ack("G", message)).await;
+    }
+    site.stop().await;
+    old.put_back();
+    let site = restart_as_killed(&dir);
+    let none = site.ask(pop("G", "T", -1, 32, LONG_MS, 2 * SHORT_MS)).await;
+    assert_eq!(popped(&none), []);
+    site.ask_ok(hide("G", &back[0], 0)).await;
+    let again = pop_until(&site, "G", "T", 1, LONG_MS).await;
+    assert_eq!((again.len(), again[0].reconsume_times), (1, 2));
+    // After a reset the messages are popped once more, and come back once more.
+    site.ask_ok(reset("G", "T")).await;
+    let first = popped(&site.ask_ok(pop("G", "T", 0, 3, SHORT_MS, 0)).await);
+    assert_eq!(bodies(&first), bodies(&hidden));
+    let back = pop_until(&site, "G", "T", 3, LONG_MS).await;
+    assert_eq!(bodies(&back), bodies(&hidden));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_back_before_a_kill_does_not_come_back_once_more() {
+    comes_back_once(&["config/consumerOffset.json"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_back_does_not_come_back_once_more_if_the_timer_delivers_twice() {
+    comes_back_once(&["config/consumerOffset.json", "config/timercheck"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -118,8 +118,9 @@ impl Broker {
             (long_polling, held),
             name_servers.len(),
         )?);
-        processor::pop::advance_offsets(&context)
+        let unfinished_since = processor::pop::advance_offsets(&context)
             .and_then(|()| context.persist_moved_back())
+            .and_then(|()| processor::pop::unfinished_since(&context))
             .inspect_err(|_| close_store(&context))?;
         let tasks = Tracker::new(handle.clone());
         let ready = ReadyRequests::new(&context, ready_pulls, ready_pops);
@@ -145,7 +146,7 @@ impl Broker {
             context,
         });
         broker.run(std::iter::once(main).chain(fast).chain(admin), &ready);
-        broker.run_pops(ready);
+        broker.run_pops(ready, unfinished_since);
         tracing::info!(
             broker = broker.context.options.broker_name,
             address = broker.address(),

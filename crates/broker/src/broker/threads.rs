@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 impl Broker {
-    pub(super) fn run_pops(&self, ready: Arc<ReadyRequests>) {
+    /// `unfinished_since`: since when a kill may have interrupted what brings messages back, in ms.
+    pub(super) fn run_pops(&self, ready: Arc<ReadyRequests>, unfinished_since: Option<i64>) {
         self.tasks.spawn(ready.answer_pops(self.background.clone()));
         self.tasks
             .spawn(wake_pops(self.context.clone(), self.background.clone()));
@@ -18,7 +19,7 @@ impl Broker {
         let thread = std::thread::Builder::new().name("pyrmq-revive".to_owned());
         self.keep_thread(
             "pyrmq-revive",
-            thread.spawn(move || processor::pop::revive(&context)),
+            thread.spawn(move || processor::pop::revive(&context, unfinished_since)),
         );
     }
 

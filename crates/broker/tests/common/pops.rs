@@ -9,6 +9,8 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::{ReceiptHandle, record};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::SystemTime;
 
 /// A popped message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,6 +170,35 @@ pub(crate) async fn fill(site: &Site, queues: i32, numbers: std::ops::Range<usiz
 pub(crate) fn restart_as_killed(dir: &TempDir) -> Site {
     std::fs::write(dir.path().join("store/abort"), "").unwrap();
     Site::start(short_intervals(options(dir)))
+}
+
+/// Files of a stopped broker, to be put back later, as a kill leaves those that are written now and then.
+pub(crate) struct OldFiles(Vec<(PathBuf, Vec<u8>, SystemTime)>);
+
+impl OldFiles {
+    /// Whether files below the store exist.
+    pub(crate) fn are_there(dir: &TempDir, names: &[&str]) -> bool {
+        let mut files = names.iter().map(|name| dir.path().join("store").join(name));
+        files.all(|file| file.exists())
+    }
+
+    /// Reads files below the store.
+    pub(crate) fn read(dir: &TempDir, names: &[&str]) -> Self {
+        let files = names.iter().map(|name| {
+            let file = dir.path().join("store").join(name);
+            let modified = std::fs::metadata(&file).unwrap().modified().unwrap();
+            (file.clone(), std::fs::read(file).unwrap(), modified)
+        });
+        Self(files.collect())
+    }
+
+    pub(crate) fn put_back(self) {
+        for (file, bytes, modified) in self.0 {
+            std::fs::write(&file, bytes).unwrap();
+            let handle = std::fs::File::options().write(true).open(&file).unwrap();
+            handle.set_modified(modified).unwrap();
+        }
+    }
 }
 
 pub(crate) fn reset(group: &str, topic: &str) -> Command {

@@ -298,6 +298,11 @@ impl Timers {
         [late_ms.max(0) / 1000, unread.max(0), files.count()]
     }
 
+    /// Messages due from this time on may not have been delivered, in the timer's time in ms; `None` without a timer.
+    pub(crate) fn read_ms(&self) -> Option<i64> {
+        Some(self.files()?.read_ms())
+    }
+
     /// Whether every message due at or before this time has been delivered and can be read.
     pub(crate) fn has_delivered(&self, store: &Store, due_ms: i64) -> bool {
         let Some(files) = self.files() else {

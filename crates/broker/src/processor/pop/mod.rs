@@ -5,17 +5,20 @@
 mod ack;
 mod admission;
 mod assign;
+mod brought_back;
 mod change;
 mod peek;
 mod read;
 mod recover;
 mod result;
+mod retry;
 mod revive;
 mod rows;
 mod take;
 mod wait;
 
 pub(crate) use assign::{all_request_modes, set_request_mode};
+pub(crate) use brought_back::unfinished_since;
 pub(crate) use peek::{peek, polling_info, rollback};
 pub(crate) use recover::advance_offsets;
 pub(crate) use revive::revive;

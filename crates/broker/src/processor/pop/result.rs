@@ -86,7 +86,8 @@ pub(super) fn as_original(
             store_timestamp_ms: record.store_timestamp_ms,
             store_host: record.store_host,
             reconsume_times: record.reconsume_times,
-            prepared_transaction_offset: record.prepared_transaction_offset,
+            // It says which message the record is a copy of, which is the broker's own business.
+            prepared_transaction_offset: 0,
             body: record.body,
             properties: text.as_bytes(),
         };

@@ -7,20 +7,20 @@
 //! commit         offset of the last pop check point before which all are done, as Apache's brokers commit and read it
 //! ```
 //! A message that cannot be stored now is tried again; its pop check point stays until then. After a kill pop check
-//! points from the committed offset on are read again: a message may come back twice, none is lost.
+//! points from the committed offset on are read again: what [`BroughtBack`] knows does not come back a second time.
 
 use crate::context::BrokerContext;
-use crate::error::{Refusal, may_pass};
-use crate::message::pending::copy_of;
+use crate::error::Refusal;
 use crate::message::properties;
 use crate::pop::message_at;
 use crate::pop::pop_check_point::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, LOG_END, revive_topic};
+use crate::processor::pop::brought_back::BroughtBack;
+use crate::processor::pop::retry::{is_wanted, put_retry, retry_topic_of};
 use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
-use pyrmq_remoting::message::properties::MAX_BYTES;
 use pyrmq_remoting::message::{Record, record};
-use pyrmq_remoting::names::{self, REVIVE_GROUP};
+use pyrmq_remoting::names::REVIVE_GROUP;
 use pyrmq_remoting::{WireError, clock};
-use pyrmq_store::{GetMessage, GetStatus, NewMessage, StoreError, TagFilter};
+use pyrmq_store::{GetMessage, GetStatus, StoreError, TagFilter};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -59,11 +59,15 @@ struct Pending {
     log_end: Option<i64>,
 }
 
-/// Brings messages back until the broker stops; runs on a thread of its own.
-pub(crate) fn revive(context: &BrokerContext) {
+/// Brings messages back until the broker stops; runs on a thread of its own. After a kill, pop check points from a time
+/// on may have been done before (`unfinished_since`).
+pub(crate) fn revive(context: &BrokerContext, unfinished_since: Option<i64>) {
     if !context.options.store.timer.enable {
         return;
     }
+    let mut earlier = unfinished_since
+        .map(|since_ms| BroughtBack::read(context, since_ms))
+        .unwrap_or_default();
     let topic = revive_topic(&context.options.broker_cluster_name);
     let queues = super::revive_queues(context);
     let mut queues: Vec<ReviveQueue> = (0..queues)
@@ -71,8 +75,10 @@ pub(crate) fn revive(context: &BrokerContext) {
         .collect();
     loop {
         let mut wait = IDLE;
+        // The timer may deliver pop check points from before a kill once more until then.
+        let is_over = !earlier.is_empty() && context.timers.has_delivered(&context.store, earlier.until_ms());
         for queue in &mut queues {
-            if let Err(refusal) = queue.pass(context, &topic) {
+            if let Err(refusal) = queue.pass(context, &topic, &earlier) {
                 tracing::warn!(
                     queue = queue.id,
                     reason = refusal.remark,
@@ -81,6 +87,9 @@ pub(crate) fn revive(context: &BrokerContext) {
                 wait = wait.min(FAILED);
             }
             wait = wait.min(queue.wait(context));
+        }
+        if is_over && queues.iter().all(|queue| queue.is_done_until(earlier.until_ms())) {
+            earlier = BroughtBack::default();
         }
         if !context.pops.revive_wakeup.sleep(wait) {
             return;
@@ -101,7 +110,7 @@ impl ReviveQueue {
         }
     }
 
-    fn pass(&mut self, context: &BrokerContext, topic: &str) -> Result<(), Refusal> {
+    fn pass(&mut self, context: &BrokerContext, topic: &str, earlier: &BroughtBack) -> Result<(), Refusal> {
         // What was delivered before this look is read by it.
         let due = self.due(context);
         self.read(context, topic)
@@ -111,7 +120,7 @@ impl ReviveQueue {
             let Some(pending) = self.pending.get_mut(&offset) else {
                 continue;
             };
-            match pending.bring_back(context) {
+            match pending.bring_back(context, earlier) {
                 Ok(()) => self.forget(offset),
                 Err(error) => failed = Err(error),
             }
@@ -258,6 +267,11 @@ impl ReviveQueue {
         }
     }
 
+    /// Whether nothing is pending that was due at or before a time.
+    fn is_done_until(&self, until_ms: i64) -> bool {
+        self.pending.values().all(|pending| pending.due_ms() > until_ms)
+    }
+
     /// How long there is nothing to do.
     fn wait(&self, context: &BrokerContext) -> Duration {
         let first = self.pending.values().map(Pending::due_ms).min();
@@ -302,7 +316,7 @@ impl Pending {
     }
 
     /// Stores every message that is not done in the retry topic.
-    fn bring_back(&mut self, context: &BrokerContext) -> Result<(), Refusal> {
+    fn bring_back(&mut self, context: &BrokerContext, earlier: &BroughtBack) -> Result<(), Refusal> {
         let (topic, group) = (self.key.0.clone(), self.key.1.clone());
         if !is_wanted(context, &topic, &group) {
             tracing::warn!(
@@ -316,7 +330,7 @@ impl Pending {
             if self.done & 1 << at != 0 {
                 continue;
             }
-            self.bring_back_one(context, &topic, &group, offset)?;
+            self.bring_back_one(context, earlier, (&topic, &group), offset)?;
             self.done |= 1 << at;
         }
         Ok(())
@@ -325,13 +339,17 @@ impl Pending {
     fn bring_back_one(
         &self,
         context: &BrokerContext,
-        topic: &str,
-        group: &str,
+        earlier: &BroughtBack,
+        (topic, group): (&str, &str),
         offset: i64,
     ) -> Result<(), Refusal> {
         let stored = message_at(&context.store, topic, self.point.queue_id, offset, |record| {
             if self.log_end.is_none_or(|end| record.physical_offset < end) {
-                return put_retry(context, &self.point, (topic, group), record);
+                let retry_topic = retry_topic_of(context, topic, group);
+                if earlier.has(&retry_topic, record, self.due_ms()) {
+                    return Ok(());
+                }
+                return put_retry(context, &self.point, (&retry_topic, group), record);
             }
             tracing::warn!(
                 topic,
@@ -354,65 +372,4 @@ impl Pending {
             Ok(())
         })
     }
-}
-
-/// Whether topic and group are still there. A retry topic lives as long as the topic that it is for.
-fn is_wanted(context: &BrokerContext, topic: &str, group: &str) -> bool {
-    let normal = names::group_of_retry(topic).and_then(|rest| rest.strip_prefix(group));
-    let normal = normal
-        .and_then(|rest| rest.strip_prefix(['+', '_']))
-        .unwrap_or(topic);
-    context.topics.get(normal).is_some() && context.groups.get(group).is_some()
-}
-
-fn put_retry(
-    context: &BrokerContext,
-    point: &PopCheckPoint,
-    (topic, group): (&str, &str),
-    record: &Record<'_>,
-) -> Result<(), Refusal> {
-    let retry_topic = match topic {
-        retry if names::is_retry(retry) => retry.to_owned(),
-        topic if context.options.enable_retry_topic_v2 => names::pop_retry_topic_v2(topic, group),
-        topic => names::pop_retry_topic(topic, group),
-    };
-    let known = context.pop_retry_topic(&retry_topic, group)?;
-    let old = record.properties.as_str()?;
-    let is_first =
-        record.reconsume_times == 0 || properties::find(old, properties::names::FIRST_POP_TIME).is_none();
-    let mut text = properties::copy(old, 96, |name| {
-        matches!(name, properties::names::POP_CK | properties::names::ORIGIN_GROUP)
-            || (is_first && name == properties::names::FIRST_POP_TIME)
-    });
-    if is_first {
-        properties::append(
-            &mut text,
-            properties::names::FIRST_POP_TIME,
-            &point.pop_time.to_string(),
-        );
-    }
-    // By it brokers from 5.5 on know whose held pops the message wakes.
-    properties::append(&mut text, properties::names::ORIGIN_GROUP, group);
-    if text.len() > MAX_BYTES {
-        old.clone_into(&mut text);
-    }
-    let host = context.store_host();
-    let counted = i32::from(!point.suspend);
-    let stored = context.store.put_accepted(&NewMessage {
-        born_host: host,
-        store_host: host,
-        reconsume_times: record.reconsume_times.saturating_add(counted),
-        ..copy_of(record, &retry_topic, 0, &text)
-    });
-    match stored {
-        Ok(stored) => {
-            context.stats.count_put(1, stored.bytes());
-            known.traffic.count_put(1, stored.bytes());
-        }
-        Err(error) if may_pass(&error) => return Err(Refusal::of_put(&error)),
-        Err(error) => {
-            tracing::error!(topic, group, offset = record.queue_offset, %error, "dropped a message that cannot be stored in its retry topic");
-        }
-    }
-    Ok(())
 }

@@ -1,0 +1,161 @@
+//! The messages that were brought back shortly before a kill.
+//!
+//! The broker writes every few seconds which pop check points are done, so after a kill it reads some of them again.
+//! What they named was brought back already, and perhaps acknowledged since: a second copy would be delivered for
+//! nothing. Each copy in a retry topic carries the position of the message that it was made of, in a field of records
+//! that only transactions use (`preparedTransactionOffset`; Apache's brokers write 0). By it copies of the last seconds
+//! are found.
+
+use crate::context::BrokerContext;
+use pyrmq_remoting::message::{Record, record};
+use pyrmq_remoting::names::{REVIVE_GROUP, is_retry};
+use pyrmq_store::{Boundary, GetMessage, GetStatus, StoreError, TagFilter};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Messages read at once, and their bytes.
+const READ_COUNT: usize = 1024;
+const READ_BYTES: usize = 4 << 20;
+/// Most copies that are remembered: some 20 MB.
+const MAX_COUNT: usize = 900_000;
+/// Most time that reading them takes. Nothing is brought back meanwhile.
+const MAX_TIME: Duration = Duration::from_secs(2);
+/// Times of the store may be this much apart from those of the timer, ms.
+const CLOCK_MS: i64 = 1000;
+
+/// The newest copies of messages in the retry topics. After a clean stop, and once the pop check points from before a
+/// kill are done, there are none.
+///
+/// With more copies than are remembered, or more than can be read in time, some messages come back a second time; none
+/// is lost. Nor is a copy known that one of Apache's brokers made.
+#[derive(Debug, Default)]
+pub(super) struct BroughtBack {
+    /// When a message was copied last, in ms, by retry topic and by the position of the message in the log.
+    copied_ms: HashMap<String, HashMap<i64, i64>>,
+    count: usize,
+    /// When the last copy was made, in ms.
+    until_ms: i64,
+}
+
+/// What a copy says of the position of the message that it is made of. Never 0, which means none.
+pub(super) fn mark_of(source: &Record<'_>) -> i64 {
+    source.physical_offset.max(1)
+}
+
+/// Since when copies may have been made for pop check points that are read again, in ms; `None` if there are none, as
+/// after a clean stop. Before the timer starts: what it delivered since it last saved its progress, it delivers again.
+pub(crate) fn unfinished_since(context: &BrokerContext) -> Result<Option<i64>, StoreError> {
+    let store = &context.store;
+    if !context.options.store.timer.enable || !store.health().recovered_from_crash {
+        return Ok(None);
+    }
+    let topic = super::revive_topic(&context.options.broker_cluster_name);
+    let saved_ms = context.timers.read_ms().unwrap_or(0).saturating_sub(CLOCK_MS);
+    let mut since_ms = None;
+    for queue_id in 0..super::revive_queues(context) {
+        let committed = context.offsets.get(REVIVE_GROUP, &topic, queue_id);
+        let next = committed.map_or(0, |committed| committed.saturating_add(1));
+        let delivered_again = store.offset_by_time(&topic, queue_id, saved_ms, Boundary::Lower)?;
+        let first = next.min(delivered_again).max(store.min_offset(&topic, queue_id));
+        if first < store.max_offset(&topic, queue_id) {
+            let stored_ms = store.store_time(&topic, queue_id, first)?;
+            since_ms = since_ms.into_iter().chain(stored_ms).min();
+        }
+    }
+    Ok(since_ms.map(|since_ms: i64| since_ms.saturating_sub(CLOCK_MS)))
+}
+
+impl BroughtBack {
+    /// Reads the copies that were made since a time, in ms.
+    pub(super) fn read(context: &BrokerContext, since_ms: i64) -> Self {
+        let began = Instant::now();
+        let mut found = Self::default();
+        let (topics, _) = context.topics.all();
+        let retries = topics.iter().filter(|topic| is_retry(&topic.topic_name));
+        let queues =
+            retries.flat_map(|topic| (0..topic.queue_nums()).map(|id| (topic.topic_name.as_str(), id)));
+        for (topic, queue_id) in queues {
+            match found.read_queue(context, (topic, queue_id), since_ms, began) {
+                Ok(true) => {}
+                Ok(false) => {
+                    tracing::warn!(
+                        copies = found.count,
+                        "too many messages came back before the kill: some will come twice"
+                    );
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(topic, queue_id, %error, "cannot read which messages came back before the kill: some may come twice");
+                }
+            }
+        }
+        found
+    }
+
+    /// False: there are more than are remembered.
+    fn read_queue(
+        &mut self,
+        context: &BrokerContext,
+        (topic, queue_id): (&str, i32),
+        since_ms: i64,
+        began: Instant,
+    ) -> Result<bool, StoreError> {
+        let store = &context.store;
+        if store.max_offset(topic, queue_id) == store.min_offset(topic, queue_id) {
+            return Ok(true);
+        }
+        let mut offset = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
+        loop {
+            if self.count >= MAX_COUNT || began.elapsed() >= MAX_TIME {
+                return Ok(false);
+            }
+            let got = store.get(&GetMessage {
+                topic,
+                queue_id,
+                offset,
+                max_count: READ_COUNT,
+                max_bytes: READ_BYTES,
+                tags: TagFilter::All,
+            })?;
+            if got.status == GetStatus::Found {
+                let copies = record::records(&got.body).map_while(Result::ok);
+                copies.for_each(|copy| self.add(topic, &copy, since_ms));
+            }
+            if got.next_offset <= offset {
+                return Ok(true);
+            }
+            offset = got.next_offset;
+        }
+    }
+
+    fn add(&mut self, topic: &str, copy: &Record<'_>, since_ms: i64) {
+        let (source, stored_ms) = (copy.prepared_transaction_offset, copy.store_timestamp_ms);
+        if source <= 0 || stored_ms < since_ms {
+            return;
+        }
+        let of_topic = match self.copied_ms.get_mut(topic) {
+            Some(of_topic) => of_topic,
+            None => self.copied_ms.entry(topic.to_owned()).or_default(),
+        };
+        let newest_ms = of_topic.entry(source).or_insert(stored_ms);
+        *newest_ms = stored_ms.max(*newest_ms);
+        self.count += 1;
+        self.until_ms = self.until_ms.max(stored_ms);
+    }
+
+    /// Whether a message came back when it was due.
+    pub(super) fn has(&self, retry_topic: &str, source: &Record<'_>, due_ms: i64) -> bool {
+        let of_topic = self.copied_ms.get(retry_topic);
+        let copied_ms = of_topic.and_then(|of_topic| of_topic.get(&mark_of(source)));
+        copied_ms.is_some_and(|copied_ms| *copied_ms >= due_ms)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// When the last copy was made, in ms: a message that was due later did not come back before the kill.
+    pub(super) fn until_ms(&self) -> i64 {
+        self.until_ms
+    }
+}
