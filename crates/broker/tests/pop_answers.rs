@@ -108,7 +108,7 @@ async fn a_pop_beyond_the_limits_of_those_that_wait_is_answered_at_once() {
     let dir = TempDir::new();
     let mut settings = short_intervals(options(&dir));
     settings.pop_polling_size = 1;
-    settings.max_pop_polling_size = 2;
+    settings.max_pop_polling_size = 3;
     let site = Site::start(settings);
     site.create("T", 2).await;
     let wait = |group: &str, queue| pop(group, "T", queue, 32, LONG_MS, 30_000);
@@ -128,12 +128,16 @@ async fn a_pop_beyond_the_limits_of_those_that_wait_is_answered_at_once() {
         ("pollTime", "30000"),
         ("bornTime", "0"),
     ];
-    let notice = site.ask_ok(with(request::NOTIFICATION, &notice)).await;
-    let field = |name| notice.fields.get(name);
-    assert_eq!(
-        (field("hasMsg"), field("pollingFull")),
-        (Some("false"), Some("true"))
-    );
+    // Notifications have a line of their own.
+    let notified = site.asking(with(request::NOTIFICATION, &notice));
+    let second = notice.map(|(name, text)| (name, if name == "pollTime" { "50" } else { text }));
+    eventually("the notification waits", async || {
+        let answer = site.ask_ok(with(request::NOTIFICATION, &second)).await;
+        assert_eq!(answer.fields.get("hasMsg"), Some("false"));
+        answer.fields.get("pollingFull") == Some("true")
+    })
+    .await;
+    assert_eq!(waiting("-1").await, 1, "only pops are counted");
     // A queue has a line of its own.
     let of_queue = site.asking(wait("G", 0));
     eventually("the second waits", async || waiting("0").await == 1).await;
@@ -145,6 +149,7 @@ async fn a_pop_beyond_the_limits_of_those_that_wait_is_answered_at_once() {
         let answer = tokio::time::timeout(LIMIT, held).await.unwrap().unwrap().unwrap();
         assert_eq!(bodies(&popped(&answer)), [body]);
     }
+    drop(notified);
     site.stop().await;
 }
 

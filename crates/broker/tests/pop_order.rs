@@ -77,6 +77,58 @@ async fn an_ordered_group_gets_a_queue_again_when_all_of_it_is_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_notification_of_an_ordered_group_comes_when_its_queue_opens() {
+    let dir = TempDir::new();
+    let site = site(&dir, 1, 2).await;
+    let ordered = |invisible_ms: i64| {
+        pop("O", "T", 0, 1, invisible_ms, 0)
+            .with_field("order", "true")
+            .with_field("attemptId", "a")
+    };
+    let notice = |wait: &str, fields: &[(&str, &str)]| {
+        let common = [
+            ("consumerGroup", "O"),
+            ("topic", "T"),
+            ("queueId", "-1"),
+            ("pollTime", wait),
+            ("bornTime", "0"),
+        ];
+        with(request::NOTIFICATION, &[&common, fields].concat())
+    };
+    let has_messages = |answer: &Command| {
+        assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+        answer.fields.get("hasMsg") == Some("true")
+    };
+    let in_order = [("order", "true")];
+    assert!(has_messages(&site.ask(notice("0", &in_order)).await));
+    popped(&site.ask_ok(ordered(SHORT_MS)).await);
+    assert!(!has_messages(&site.ask(notice("0", &in_order)).await), "closed");
+    assert!(
+        has_messages(&site.ask(notice("0", &[])).await),
+        "without an order"
+    );
+    let attempt = [("order", "true"), ("attemptId", "a")];
+    assert!(
+        has_messages(&site.ask(notice("0", &attempt)).await),
+        "its own attempt"
+    );
+    // By itself.
+    let answer = tokio::time::timeout(LIMIT, site.asking(notice("30000", &in_order))).await;
+    assert!(has_messages(&answer.unwrap().unwrap().unwrap()));
+    // By an acknowledgement.
+    let messages = popped(&site.ask_ok(ordered(LONG_MS)).await);
+    let waiting = site.asking(notice("30000", &in_order));
+    assert!(
+        !has_messages(&site.ask(notice("300", &in_order)).await),
+        "closed again"
+    );
+    site.ask_ok(ack("O", &messages[0])).await;
+    let answer = tokio::time::timeout(LIMIT, waiting).await;
+    assert!(has_messages(&answer.unwrap().unwrap().unwrap()));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_ordered_message_is_hidden_for_longer_and_given_back() {
     let dir = TempDir::new();
     let site = site(&dir, 1, 2).await;

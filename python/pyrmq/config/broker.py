@@ -384,7 +384,7 @@ class BrokerOptions(WatchedOptions):
     )
     pop_polling_size: int = option(
         default=1024,
-        text="maximum pops and notifications of a group that wait for one queue, or for any queue",
+        text="maximum pops of a group that wait for a queue, or for any; as many notifications may",
         unit="requests",
         minimum=1,
         maximum=10_000_000,

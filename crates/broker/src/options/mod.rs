@@ -131,7 +131,7 @@ pyrmq_remoting::options! {
     append_topic_for_timer_delete_key: bool = false, "appendTopicForTimerDeleteKey", "switch", 0..=0, live;
     /// Pops and notifications that may wait at once; the next is refused.
     max_pop_polling_size: i32 = 100_000, "maxPopPollingSize", "requests", 1..=10_000_000;
-    /// Pops and notifications of a group that may wait for one queue, or for any queue.
+    /// Pops of a group that may wait for one queue, or for any queue; and as many notifications.
     pop_polling_size: i32 = 1024, "popPollingSize", "requests", 1..=10_000_000;
     /// How many of 100 pops read the retry topic first; the others read it last.
     pop_from_retry_probability: i32 = 20, "popFromRetryProbability", "percent", 0..=100;

@@ -7,11 +7,12 @@
 //!                              connection closed -> dropped
 //! ```
 //! Invariants: a request is answered after its deadline; never more than the limits wait; an arrival costs one atomic
-//! load while no request waits, and wakes one pop of each group and kind of queue. A pop that leaves messages wakes the
-//! next one.
+//! load while no request waits, and wakes one pop and one notification of each group and kind of queue; those whose
+//! connection is closed are passed over. A pop that leaves messages wakes the next one.
 
 use crate::tables::subscription::MessageFilter;
 use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::request;
 use pyrmq_remoting::net::Reply;
 use pyrmq_remoting::sync::lock;
 use pyrmq_store::Arrival;
@@ -43,8 +44,28 @@ pub(crate) struct HeldPop {
     pub(crate) wake_ms: i64,
 }
 
-/// Waiting requests of one topic, by group and queue; the oldest first.
-type ByGroup = BTreeMap<(String, i32), BTreeSet<u64>>;
+/// What a request wants. Notifications take no messages, so they must not take the place of pops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Notification,
+    Pop,
+}
+
+/// Group, kind, and queue, -1 for any: each has a line of its own.
+type Key = (String, Kind, i32);
+
+/// Waiting requests of one topic; the oldest of each line first.
+type ByGroup = BTreeMap<Key, BTreeSet<u64>>;
+
+impl HeldPop {
+    fn key(&self) -> Key {
+        let kind = match self.request.code {
+            request::NOTIFICATION => Kind::Notification,
+            _ => Kind::Pop,
+        };
+        (self.group.clone(), kind, self.queue_id)
+    }
+}
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -52,6 +73,14 @@ struct Waiting {
     pops: HashMap<u64, HeldPop>,
     by_topic: HashMap<String, ByGroup>,
     times: BTreeSet<(i64, u64)>,
+}
+
+impl Waiting {
+    /// The oldest request of a line whose connection is open: the next sweep drops the others.
+    fn first_open(&self, ids: &BTreeSet<u64>) -> Option<(u64, &HeldPop)> {
+        let mut requests = ids.iter().filter_map(|id| Some((*id, self.pops.get(id)?)));
+        requests.find(|(_, pop)| !pop.reply.is_closed())
+    }
 }
 
 /// Every request that waits.
@@ -69,8 +98,8 @@ pub(crate) struct HeldPops {
 }
 
 impl HeldPops {
-    /// Room for `limit` requests, `limit_of_queue` for each group and queue, and where those that are to be looked at
-    /// come out.
+    /// Room for `limit` requests, `limit_of_queue` for each group, queue and kind of request, and where those that are
+    /// to be looked at come out.
     pub(crate) fn new(limit: usize, limit_of_queue: usize) -> (Self, UnboundedReceiver<HeldPop>) {
         let (ready, out) = unbounded_channel();
         let held = Self {
@@ -93,11 +122,11 @@ impl HeldPops {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Requests of a group that wait for a queue, -1 for any.
+    /// Pops of a group that wait for a queue, -1 for any.
     pub(crate) fn count_of(&self, topic: &str, group: &str, queue_id: i32) -> usize {
         let waiting = self.waiting();
         let groups = waiting.by_topic.get(topic);
-        let pops = groups.and_then(|groups| groups.get(&(group.to_owned(), queue_id)));
+        let pops = groups.and_then(|groups| groups.get(&(group.to_owned(), Kind::Pop, queue_id)));
         pops.map_or(0, BTreeSet::len)
     }
 
@@ -105,7 +134,7 @@ impl HeldPops {
     /// more afterwards: some may have arrived between its look and this.
     pub(crate) fn insert(&self, pop: HeldPop) -> Result<(), Box<HeldPop>> {
         let mut waiting = self.waiting();
-        let key = (pop.group.clone(), pop.queue_id);
+        let key = pop.key();
         let of_topic = waiting.by_topic.get(&pop.topic);
         let beside = of_topic
             .and_then(|groups| groups.get(&key))
@@ -143,22 +172,19 @@ impl HeldPops {
         let Some(groups) = waiting.by_topic.get(arrival.topic) else {
             return;
         };
-        let first = groups.values().filter_map(BTreeSet::first);
-        let wanted = first.filter(|id| {
-            let pop = waiting.pops.get(id);
-            pop.is_some_and(|pop| {
-                // A retry topic has queues of its own, which any pop takes from.
-                let has_queue = pop.topic != arrival.topic
-                    || matches!(pop.queue_id, -1)
-                    || pop.queue_id == arrival.queue_id;
-                has_queue && arrival.tags_code.is_none_or(|code| pop.filter.may_match(code))
-            })
+        let first = groups.values().filter_map(|ids| waiting.first_open(ids));
+        let wanted = first.filter(|(_, pop)| {
+            // A retry topic has queues of its own, which any pop takes from.
+            let has_queue =
+                pop.topic != arrival.topic || matches!(pop.queue_id, -1) || pop.queue_id == arrival.queue_id;
+            has_queue && arrival.tags_code.is_none_or(|code| pop.filter.may_match(code))
         });
-        let ids: Vec<u64> = wanted.copied().collect();
+        let ids: Vec<u64> = wanted.map(|(id, _)| id).collect();
         self.release(&mut waiting, &ids);
     }
 
-    /// A queue has more for a group: wakes the oldest request for that queue and the oldest for any queue.
+    /// A queue has more for a group: wakes the oldest pop for that queue and the oldest for any queue, and so of
+    /// notifications.
     pub(crate) fn notify(&self, topic: &str, group: &str, queue_id: i32) {
         if self.is_empty() {
             return;
@@ -167,9 +193,13 @@ impl HeldPops {
         let Some(groups) = waiting.by_topic.get(topic) else {
             return;
         };
-        let of_group = groups.range((group.to_owned(), i32::MIN)..=(group.to_owned(), i32::MAX));
-        let wanted = of_group.filter(|((_, wanted), _)| queue_id < 0 || *wanted < 0 || *wanted == queue_id);
-        let ids: Vec<u64> = wanted.filter_map(|(_, ids)| ids.first()).copied().collect();
+        let first = (group.to_owned(), Kind::Notification, i32::MIN);
+        let of_group = groups.range(first..=(group.to_owned(), Kind::Pop, i32::MAX));
+        let wanted = of_group.filter(|((.., wanted), _)| queue_id < 0 || *wanted < 0 || *wanted == queue_id);
+        let ids: Vec<u64> = wanted
+            .filter_map(|(_, ids)| waiting.first_open(ids))
+            .map(|(id, _)| id)
+            .collect();
         self.release(&mut waiting, &ids);
     }
 
@@ -227,13 +257,9 @@ impl HeldPops {
                 continue;
             };
             waiting.times.remove(&(pop.wake_ms, *id));
+            let key = pop.key();
             for topic in std::iter::once(&pop.topic).chain(&pop.retry_topics) {
-                forget(
-                    &mut waiting.by_topic,
-                    topic,
-                    &(pop.group.clone(), pop.queue_id),
-                    *id,
-                );
+                forget(&mut waiting.by_topic, topic, &key, *id);
             }
             if pop.reply.is_closed() {
                 pop.reply.silence();
@@ -246,7 +272,7 @@ impl HeldPops {
     }
 }
 
-fn forget(by_topic: &mut HashMap<String, ByGroup>, topic: &str, key: &(String, i32), id: u64) {
+fn forget(by_topic: &mut HashMap<String, ByGroup>, topic: &str, key: &Key, id: u64) {
     let Some(groups) = by_topic.get_mut(topic) else {
         return;
     };
@@ -258,5 +284,103 @@ fn forget(by_topic: &mut HashMap<String, ByGroup>, topic: &str, key: &(String, i
     }
     if groups.is_empty() {
         by_topic.remove(topic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pyrmq_remoting::net::{Outbox, Peer};
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::Arc;
+
+    /// A connection that may be closed.
+    #[derive(Default)]
+    struct Line(AtomicBool);
+
+    impl Outbox for Line {
+        fn push(&self, _command: Command) {}
+
+        fn is_closed(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        fn close(&self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A request of the group G for any queue of T, on a connection of its own.
+    fn request_of(code: i32, opaque: i32) -> (HeldPop, Arc<Line>) {
+        let (line, address) = (Arc::<Line>::default(), SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
+        let request = Command {
+            opaque,
+            ..Command::request(code)
+        };
+        let peer = Peer::new(1, address, address, line.clone());
+        let held = HeldPop {
+            reply: Reply::new(peer, &request),
+            request,
+            topic: "T".to_owned(),
+            group: "G".to_owned(),
+            queue_id: -1,
+            retry_topics: Vec::new(),
+            filter: MessageFilter::All,
+            deadline_ms: i64::MAX,
+            wake_ms: i64::MAX,
+        };
+        (held, line)
+    }
+
+    /// Two requests, of which the second came later; whether the connection of the first closes; and which are woken,
+    /// each time that a message arrives or a queue is said to have one.
+    fn woken(codes: [i32; 2], first_closes: bool) -> [Vec<i32>; 2] {
+        let arrival = Arrival {
+            topic: "T",
+            queue_id: 0,
+            next_offset: 1,
+            count: 1,
+            tags_code: Some(0),
+            store_timestamp_ms: 0,
+        };
+        [true, false].map(|arrives| {
+            let (held, mut out) = HeldPops::new(2, 2);
+            for (code, opaque) in codes.into_iter().zip(1..) {
+                let (request, line) = request_of(code, opaque);
+                held.insert(request).unwrap();
+                if first_closes && opaque == 1 {
+                    line.close();
+                }
+            }
+            if arrives {
+                held.arrived(&arrival);
+            } else {
+                held.notify("T", "G", 0);
+            }
+            let mut woken = Vec::new();
+            while let Ok(held) = out.try_recv() {
+                woken.push(held.request.opaque);
+                held.reply.silence();
+            }
+            woken
+        })
+    }
+
+    #[test]
+    fn a_message_wakes_the_oldest_pop_and_the_oldest_notification() {
+        let (pop, notification) = (request::POP_MESSAGE, request::NOTIFICATION);
+        assert_eq!(woken([pop, pop], false), [[1], [1]]);
+        for codes in [[notification, pop], [pop, notification]] {
+            let woken = woken(codes, false).map(|mut woken| {
+                woken.sort_unstable();
+                woken
+            });
+            assert_eq!(woken, [[1, 2], [1, 2]]);
+        }
+    }
+
+    #[test]
+    fn a_pop_whose_connection_has_just_closed_leaves_its_message_to_the_next() {
+        assert_eq!(woken([request::POP_MESSAGE; 2], true), [[2], [2]]);
     }
 }

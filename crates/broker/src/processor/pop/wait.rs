@@ -31,6 +31,15 @@ impl<'a> QueueOrder<'a> {
     }
 }
 
+/// When a pop would find messages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Messages {
+    Now,
+    /// When the first closed queue that has some opens by itself, in ms.
+    From(i64),
+    None,
+}
+
 /// What becomes of a request.
 pub(super) enum Outcome {
     Answer(Box<Command>),
@@ -86,12 +95,12 @@ impl Pop {
         // Messages may have arrived between the look and the wait.
         if wait.is_complete
             && let Some(known) = self.context.topics.get(&topic)
-            && self.has_messages(
+            && self.messages(
                 &known,
                 &group,
                 queue_id,
                 QueueOrder::new(wait.is_ordered, wait.attempt_id.as_deref()),
-            )
+            ) == Messages::Now
         {
             held.notify(&topic, &group, queue_id);
         }
@@ -117,7 +126,8 @@ impl Pop {
                 polling_full,
             })
         };
-        if self.has_messages(&topic, header.consumer_group, header.queue_id, order) {
+        let messages = self.messages(&topic, header.consumer_group, header.queue_id, order);
+        if messages == Messages::Now {
             return Ok(Outcome::answer(answer(true, false)));
         }
         let now_ms = clock::now_ms();
@@ -133,22 +143,33 @@ impl Pop {
             attempt_id: header.attempt_id.map(str::to_owned),
             filter,
             deadline_ms,
-            wake_ms: deadline_ms,
+            wake_ms: match messages {
+                Messages::From(opens_at) => opens_at.min(deadline_ms),
+                Messages::Now | Messages::None => deadline_ms,
+            },
             is_complete: true,
             full: answer(false, true),
         })))
     }
 
-    /// Whether there is something behind the group's offsets.
-    fn has_messages(&self, topic: &Topic, group: &str, queue_id: i32, order: QueueOrder<'_>) -> bool {
+    /// Looks for messages behind the group's offsets.
+    fn messages(&self, topic: &Topic, group: &str, queue_id: i32, order: QueueOrder<'_>) -> Messages {
         let context = &self.context;
-        let has = |name: &str, queue_id: i32| {
-            let is_closed = match order {
-                QueueOrder::Any => false,
-                QueueOrder::Of(attempt) => context.pops.orders.blocks((name, group, queue_id), attempt),
-            };
+        let mut opens_at = None;
+        let mut has = |name: &str, queue_id: i32| {
             let end = context.store.max_offset(name, queue_id);
-            !is_closed && end > pop_offset(context, name, group, queue_id, 0)
+            if end <= pop_offset(context, name, group, queue_id, 0) {
+                return false;
+            }
+            let queue = (name, group, queue_id);
+            match order {
+                QueueOrder::Of(attempt) if context.pops.orders.blocks(queue, attempt) => {
+                    let opens = context.pops.orders.opens_at(queue);
+                    opens_at = opens_at.into_iter().chain(opens).min();
+                    false
+                }
+                _ => true,
+            }
         };
         let name = topic.topic_name.as_str();
         let mut queues = if queue_id < 0 {
@@ -157,13 +178,18 @@ impl Pop {
             queue_id..queue_id + 1
         };
         if queues.any(|queue_id| has(name, queue_id)) {
-            return true;
+            return Messages::Now;
         }
         let retries = retry_topics(context, name, group);
-        matches!(order, QueueOrder::Any)
+        let is_retried = matches!(order, QueueOrder::Any)
             && retries.iter().any(|(name, _)| {
                 let topic = context.topics.get(name);
                 topic.is_some_and(|topic| (0..topic.read_queue_nums).any(|queue_id| has(name, queue_id)))
-            })
+            });
+        match opens_at {
+            _ if is_retried => Messages::Now,
+            Some(opens_at) => Messages::From(opens_at),
+            None => Messages::None,
+        }
     }
 }
