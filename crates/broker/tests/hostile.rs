@@ -294,6 +294,11 @@ async fn lists_of_topics_and_groups_are_checked_like_single_ones() {
     for (topic, word) in [
         (r#""attributes":{"+queue.type":"BatchCQ"}"#, "not built"),
         (r#""attributes":{"+cleanup.policy":"COMPACTION"}"#, "not built"),
+        (r#""attributes":{"+message.type":"LITE"}"#, "not built"),
+        (
+            r#""attributes":{"+lite.topic.expiration":"60"}"#,
+            "lite topics are not built",
+        ),
         (r#""topicFilterType":"NO_TAG""#, "topicFilterType"),
         (r#""readQueueNums":65537"#, "readQueueNums"),
         (r#""writeQueueNums":-1"#, "writeQueueNums"),
@@ -304,24 +309,33 @@ async fn lists_of_topics_and_groups_are_checked_like_single_ones() {
         refused(&site, list, invalid, word).await;
     }
     assert!(site.broker.context().topics.get("Good").is_none(), "all or none");
-    for (code, body) in [
+    let single = request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP;
+    let list = request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST;
+    for (code, body, word) in [
         (
-            request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+            single,
             r#"{"groupName":"G","retryQueueNums":2147483647}"#,
+            "retryQueueNums",
         ),
         (
-            request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+            list,
             r#"{"groupConfigList":[{"groupName":"G","retryQueueNums":65537}]}"#,
+            "retryQueueNums",
+        ),
+        (
+            single,
+            r#"{"groupName":"G","attributes":{"+lite.bind.topic":"Good"}}"#,
+            "lite topics are not built",
+        ),
+        (
+            list,
+            r#"{"groupConfigList":[{"groupName":"G","attributes":{"+lite.sub.model":"Shared"}}]}"#,
+            "lite topics are not built",
         ),
     ] {
-        refused(
-            &site,
-            Command::request(code).with_body(body),
-            invalid,
-            "retryQueueNums",
-        )
-        .await;
+        refused(&site, Command::request(code).with_body(body), invalid, word).await;
     }
+    assert!(site.broker.context().groups.get("G").is_none());
     site.stop().await;
 }
 

@@ -22,15 +22,14 @@ pub(crate) struct Attribute {
 /// The values that an attribute may have.
 #[derive(Debug)]
 enum Values {
-    /// One of these.
-    OneOf(&'static [&'static str]),
     /// One of the first list. Values of the second need code that is not built; they are refused, since a topic that
     /// silently behaves differently loses messages.
     Built(&'static [&'static str], &'static [&'static str]),
     /// A whole number in a range.
     Number(i64, i64),
-    /// Any text.
-    Text,
+    /// None: the attribute belongs to lite topics. A store that Apache's broker has written may have it; it has no
+    /// effect.
+    OfLiteTopics,
 }
 
 const fn attribute(name: &'static str, changeable: bool, values: Values) -> Attribute {
@@ -52,55 +51,46 @@ pub(crate) const OF_TOPICS: &[Attribute] = &[
     attribute(
         "message.type",
         true,
-        Values::OneOf(&[
-            "UNSPECIFIED",
-            "NORMAL",
-            "FIFO",
-            "DELAY",
-            "TRANSACTION",
-            "PRIORITY",
-            "LITE",
-            "MIXED",
-        ]),
+        Values::Built(
+            &[
+                "UNSPECIFIED",
+                "NORMAL",
+                "FIFO",
+                "DELAY",
+                "TRANSACTION",
+                "PRIORITY",
+                "MIXED",
+            ],
+            &["LITE"],
+        ),
     ),
     attribute("reserve.time", true, Values::Number(-1, i64::MAX)),
-    attribute("lite.topic.expiration", true, Values::Number(-1, 43_200)),
+    attribute("lite.topic.expiration", true, Values::OfLiteTopics),
 ];
 
 /// Attributes of consumer groups.
 pub(crate) const OF_GROUPS: &[Attribute] = &[
     attribute("priority.factor", true, Values::Number(0, 100)),
-    attribute("lite.bind.topic", true, Values::Text),
-    attribute("lite.sub.model", true, Values::OneOf(&["Shared", "Exclusive"])),
-    attribute(
-        "lite.sub.reset.offset.exclusive",
-        true,
-        Values::OneOf(&["true", "false"]),
-    ),
-    attribute(
-        "lite.sub.reset.offset.unsubscribe",
-        true,
-        Values::OneOf(&["true", "false"]),
-    ),
-    attribute("lite.sub.client.quota", true, Values::Number(-1, i64::MAX)),
-    attribute(
-        "lite.sub.client.max.event.cnt",
-        true,
-        Values::Number(10, i64::MAX),
-    ),
-    attribute("lite.sub.wildcard", true, Values::Text),
+    attribute("lite.bind.topic", true, Values::OfLiteTopics),
+    attribute("lite.sub.model", true, Values::OfLiteTopics),
+    attribute("lite.sub.reset.offset.exclusive", true, Values::OfLiteTopics),
+    attribute("lite.sub.reset.offset.unsubscribe", true, Values::OfLiteTopics),
+    attribute("lite.sub.client.quota", true, Values::OfLiteTopics),
+    attribute("lite.sub.client.max.event.cnt", true, Values::OfLiteTopics),
+    attribute("lite.sub.wildcard", true, Values::OfLiteTopics),
 ];
 
 impl Attribute {
     fn verify(&self, value: &str) -> Result<(), Refusal> {
         let name = self.name;
         let refuse = |words: String| Err(Refusal::internal(format!("{words}; {name} is `{value}`")));
+        let not_built = |words: String| Err(Refusal::new(response::INVALID_PARAMETER, words));
         match &self.values {
-            Values::Built(_, unbuilt) if unbuilt.contains(&value) => Err(Refusal::new(
-                response::INVALID_PARAMETER,
-                format!("topics with {name}={value} are not built yet"),
-            )),
-            Values::OneOf(allowed) | Values::Built(allowed, _) if !allowed.contains(&value) => {
+            Values::Built(_, unbuilt) if unbuilt.contains(&value) => {
+                not_built(format!("topics with {name}={value} are not built yet"))
+            }
+            Values::OfLiteTopics => not_built(format!("lite topics are not built yet; {name} is `{value}`")),
+            Values::Built(allowed, _) if !allowed.contains(&value) => {
                 refuse(format!("value is not in set: [{}]", allowed.join(", ")))
             }
             Values::Number(min, max) => match value.parse::<i64>() {
@@ -110,7 +100,7 @@ impl Attribute {
                 }
                 Ok(_) => Ok(()),
             },
-            _ => Ok(()),
+            Values::Built(..) => Ok(()),
         }
     }
 }
