@@ -19,7 +19,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.e2e.wire import Connection, await_true
 from tests.interop.jvm import free_port
 
-from pyrmq import Broker, ConfigError, NameServer, Producer, PullConsumer, RmqError
+from pyrmq import (
+    Broker,
+    ConfigError,
+    NameServer,
+    Producer,
+    PullConsumer,
+    RmqError,
+    SimpleConsumer,
+)
 from pyrmq.broker.metrics import OTHERS, Listed
 from pyrmq.codes import RequestCode
 from pyrmq.otel import export_server
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
     from prometheus_client.samples import Sample
 
+    from pyrmq import PoppedMessage
     from pyrmq.testing import Cluster
 
 HOST = "127.0.0.1"
@@ -113,6 +122,25 @@ def test_counters_and_lag_by_topic_group_and_queue(address: str, port: int) -> N
         lambda: value(port, "pyrmq_broker_group_lag_seconds", group="readers", topic="orders") > 0
     )
     assert value(port, "rocketmq_consumer_lag_latency", **lag) > 0
+
+
+def test_messages_in_flight_of_a_group_that_pops(address: str, port: int) -> None:
+    with Producer(name_server=address) as producer:
+        for _ in range(3):
+            producer.send("orders", b"x")
+    group = {"consumer_group": "poppers", "topic": "orders"}
+    with SimpleConsumer(name_server=address, group="poppers") as consumer:
+        consumer.subscribe("orders")
+        held: list[PoppedMessage] = []
+        while len(held) < 3:
+            held += consumer.receive(3, invisible=60.0, wait=5.0)
+        assert value(port, "rocketmq_consumer_inflight_messages", **group) == 3
+        consumer.ack(held[0])
+        assert value(port, "rocketmq_consumer_inflight_messages", **group) == 2
+    for name in ("rocketmq_pop_revive_lag", "rocketmq_pop_revive_latency"):
+        queues = samples(port, name)
+        assert [one.labels["queue_id"] for one in queues] == [str(queue) for queue in range(8)]
+        assert {one.value for one in queues} == {0}
 
 
 def test_the_state_of_store_and_process(address: str, port: int) -> None:

@@ -5,6 +5,7 @@
 //! scrape must not cost more than what it shows.
 
 use crate::context::BrokerContext;
+use crate::pop::pop_check_point::revive_topic;
 use crate::processor::topic::ends;
 use crate::stats::traffic::GroupTotals;
 use crate::tables::topics::Topic;
@@ -39,7 +40,7 @@ pub struct GroupMetrics {
     pub totals: GroupTotals,
     /// Messages stored but not consumed, by queue.
     pub lag: Vec<i64>,
-    /// Messages sent to consumers but not consumed, over all queues.
+    /// Messages sent to consumers but not consumed, over all queues. Popped ones count since the start.
     pub in_flight: i64,
 }
 
@@ -97,6 +98,9 @@ fn on_topic(context: &BrokerContext, group: String, topic: &Topic) -> GroupMetri
         if let (Some(pulled), Some(consumed)) = (pulled, consumed) {
             in_flight += (pulled - consumed).max(0);
         }
+        // A pop moves the offset at once.
+        let popped = traffic.as_ref().map_or(0, |traffic| traffic.popped(queue_id));
+        in_flight += i64::try_from(popped).unwrap_or(i64::MAX);
     }
     GroupMetrics {
         totals: traffic.map(|traffic| traffic.totals()).unwrap_or_default(),
@@ -161,6 +165,34 @@ pub fn counters(context: &BrokerContext) -> Vec<(&'static str, u64)> {
         ("busy_waited", busy.waited),
         ("busy_overload", busy.overload),
     ]
+}
+
+/// How far what brings popped messages back is behind, by queue of the revive topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReviveMetrics {
+    /// The queue.
+    pub queue_id: i32,
+    /// Pop check points and acknowledgements that are not read, and pop check points that are not done.
+    pub behind: i64,
+    /// For how long the time of a message is over that is not back, in ms.
+    pub late_ms: i64,
+}
+
+/// Reads the progress of every queue of the revive topic.
+pub fn revive(context: &BrokerContext) -> Vec<ReviveMetrics> {
+    let topic = revive_topic(&context.options.broker_cluster_name);
+    let now_ms = clock::now_ms();
+    let queues = context.pops.revive_progress().into_iter();
+    let metrics = queues.map(|queue| {
+        let unread = (context.store.max_offset(&topic, queue.queue_id) - queue.next).max(0);
+        let pending = i64::try_from(queue.pending).unwrap_or(i64::MAX);
+        ReviveMetrics {
+            queue_id: queue.queue_id,
+            behind: unread.saturating_add(pending),
+            late_ms: queue.first_due_ms.map_or(0, |due_ms| (now_ms - due_ms).max(0)),
+        }
+    });
+    metrics.collect()
 }
 
 /// Messages that the broker itself still holds, by name: a drained broker has none.

@@ -74,6 +74,7 @@ def of_the_whole(server: Broker, seen: dict[str, Any]) -> Iterator[Family]:
     yield from _resources(state)
     yield from _certificates(state)
     yield from _apache_counts(server, seen)
+    yield from _revive(server, seen["revive"])
     yield from _store(server, state, seen)
 
 
@@ -129,6 +130,22 @@ def _open_files() -> int:
         return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are not wanted as paths
     except OSError:
         return 0
+
+
+def _revive(server: Broker, queues: list[tuple[int, int, int]]) -> Iterator[Family]:
+    """How far what brings popped messages back is behind, by queue of the revive topic."""
+    node = node_of(server)
+    labels = [(*node, str(queue)) for queue, *_ in queues]
+    for name, text, at in (
+        ("rocketmq_pop_revive_lag", "Messages of a revive queue that are not processed.", 1),
+        (
+            "rocketmq_pop_revive_latency",
+            "For how long a popped message should have been back, ms.",
+            2,
+        ),
+    ):
+        rows = [(one, float(queue[at])) for one, queue in zip(labels, queues, strict=True)]
+        yield Family(name, "gauge", text, (*NODE, "queue_id"), rows)
 
 
 def _apache_counts(server: Broker, seen: dict[str, Any]) -> Iterator[Family]:

@@ -51,12 +51,26 @@ pub struct Pops {
     pub(crate) modes: RequestModes,
     /// Wakes the thread that brings messages back.
     pub(crate) revive_wakeup: Wakeup,
+    // Guards how far the queues of the revive topic were read, as of the last pass. Held for a copy.
+    revive_progress: Mutex<Vec<ReviveProgress>>,
     /// Counts pop check points, which go to the revive queues in turn.
     next_revive_queue: AtomicU32,
     /// Counts pops, which begin at one queue after the other.
     turns: AtomicU32,
     hash: NameState,
     locks: Vec<QueueLock>,
+}
+
+/// How far a queue of the revive topic was read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReviveProgress {
+    pub(crate) queue_id: i32,
+    /// The first offset that was not read.
+    pub(crate) next: i64,
+    /// Pop check points that are not done.
+    pub(crate) pending: usize,
+    /// When the first of them is due, in ms.
+    pub(crate) first_due_ms: Option<i64>,
 }
 
 /// The lock of the queues that fall to it: one pop at a time reads a queue for a group.
@@ -117,11 +131,21 @@ impl Pops {
             held,
             modes: RequestModes::load(options, file("messageRequestMode.json"))?,
             revive_wakeup: Wakeup::default(),
+            revive_progress: Mutex::default(),
             next_revive_queue: AtomicU32::new(0),
             turns: AtomicU32::new(0),
             hash: NameState::default(),
             locks: std::iter::repeat_with(Default::default).take(LOCKS).collect(),
         })
+    }
+
+    /// How far the queues of the revive topic were read.
+    pub(crate) fn revive_progress(&self) -> Vec<ReviveProgress> {
+        lock(&self.revive_progress).clone()
+    }
+
+    pub(crate) fn set_revive_progress(&self, progress: Vec<ReviveProgress>) {
+        *lock(&self.revive_progress) = progress;
     }
 
     /// The revive queue of the next pop check point.

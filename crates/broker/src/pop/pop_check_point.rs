@@ -64,7 +64,7 @@ impl ReviveLog<'_> {
         suspend: bool,
     ) -> Result<Stored, Refusal> {
         let distance = |offset: &i64| i32::try_from(offset - taken.start_offset).unwrap_or(i32::MAX);
-        let revive_ms = taken.pop_time.saturating_add(taken.invisible_time);
+        let revive_ms = taken.due_ms();
         let body = PopCheckPoint {
             bit_map: 0,
             broker_name: Some(taken.broker_name.to_owned()),
@@ -110,7 +110,7 @@ impl ReviveLog<'_> {
             topic: Some(taken.topic.to_owned()),
         };
         let key = taken.key(offset, ACK_TAG);
-        let due_ms = taken.pop_time.saturating_add(taken.invisible_time);
+        let due_ms = taken.due_ms();
         self.put(revive_queue, ACK_TAG, &key, &body.encode(), (due_ms, None))
     }
 
@@ -132,7 +132,7 @@ impl ReviveLog<'_> {
             topic: Some(taken.topic.to_owned()),
         };
         let key = taken.key(-1, ACK_TAG);
-        let due_ms = taken.pop_time.saturating_add(taken.invisible_time);
+        let due_ms = taken.due_ms();
         self.put(revive_queue, BATCH_ACK_TAG, &key, &body.encode(), (due_ms, None))
     }
 
@@ -190,6 +190,11 @@ impl<'a> Taken<'a> {
             pop_time: handle.pop_time,
             invisible_time: handle.invisible_time,
         }
+    }
+
+    /// When the messages come back, in ms.
+    pub(crate) fn due_ms(&self) -> i64 {
+        self.pop_time.saturating_add(self.invisible_time)
     }
 
     /// Apache's name for a message of the revive topic.

@@ -143,7 +143,7 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (
         request::VIEW_BROKER_STATS_DATA,
         stats::counter,
-        "puts by topic; gets by topic, group and queue; send-backs and dead letters by topic and group",
+        "puts by topic; gets by topic, group and queue; send-backs, dead letters, pop check points and acknowledgements by topic and group",
     ),
     (
         request::GET_BROKER_HA_STATUS,

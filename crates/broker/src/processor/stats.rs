@@ -52,19 +52,23 @@ pub(crate) fn counter(context: &BrokerContext, request: &Command, _peer: &Peer) 
 /// The counts of a counter with Apache's name and key (`BrokerStatsManager`); `None` if it never counted.
 fn grown(context: &BrokerContext, name: &str, key: &str, span: Span) -> Option<Growth> {
     let now_ms = clock::now_ms();
-    let [put, sent] = context.stats.growth(span, now_ms);
+    let [put, sent, check_points, acks] = context.stats.growth(span, now_ms);
     let of_cluster = key == context.options.broker_cluster_name;
     let parts: Vec<&str> = key.split('@').collect();
     let group_of = |topic: &str, group: &str| context.topics.get(topic)?.traffic.group(group);
     match (name, parts.as_slice()) {
         ("BROKER_PUT_NUMS", _) => of_cluster.then_some(put),
         ("BROKER_GET_NUMS", _) => of_cluster.then_some(sent),
+        ("BROKER_CK_NUMS", _) => of_cluster.then_some(check_points),
+        ("BROKER_ACK_NUMS", _) => of_cluster.then_some(acks),
         ("TOPIC_PUT_NUMS" | "TOPIC_PUT_SIZE", [topic]) => {
             context.topics.get(topic)?.traffic.puts(span, now_ms)
         }
         ("GROUP_GET_NUMS" | "GROUP_GET_SIZE", [topic, group]) => {
             group_of(topic, group)?.gets(None, span, now_ms)
         }
+        ("GROUP_CK_NUMS", [topic, group]) => group_of(topic, group)?.check_points(span, now_ms),
+        ("GROUP_ACK_NUMS", [topic, group]) => group_of(topic, group)?.acks(span, now_ms),
         ("SNDBCK_PUT_NUMS", [topic, group]) => group_of(topic, group)?.send_backs(span, now_ms),
         ("DLQ_PUT_NUMS", [topic, group]) => group_of(topic, group)?.dead_letters(span, now_ms),
         ("QUEUE_GET_NUMS" | "QUEUE_GET_SIZE", [topic, queue, group]) => {

@@ -37,13 +37,17 @@ pub struct Stats {
     pub sent_back: AtomicU64,
     /// Messages that ended in a dead-letter topic.
     pub dead: AtomicU64,
+    /// Pop check points stored.
+    pub check_points: AtomicU64,
+    /// Acknowledgements of popped messages stored.
+    pub acks: AtomicU64,
     /// Heartbeats of members whose subscriptions differ from those of others in their group.
     pub subscription_conflicts: AtomicU64,
     /// Panics of background work, and of requests on threads of their own.
     pub panics: AtomicU64,
     started_ms: AtomicI64,
-    // Guards the windows of puts and of gets; used by the sampler and by tools.
-    windows: Mutex<[Windows; 2]>,
+    // Guards the windows of puts, gets, pop check points and acknowledgements; used by the sampler and by tools.
+    windows: Mutex<[Windows; 4]>,
     // Guards the samples and the counts at the start of each day.
     history: Mutex<History>,
 }
@@ -139,24 +143,32 @@ impl Stats {
         }
     }
 
-    /// What was stored and what was sent in the span that ends now.
-    pub fn growth(&self, span: Span, now_ms: i64) -> [Growth; 2] {
-        let [put, sent] = self.totals(now_ms);
+    /// What was stored and sent in the span that ends now, then pop check points and acknowledgements.
+    pub fn growth(&self, span: Span, now_ms: i64) -> [Growth; 4] {
+        let [put, sent, check_points, acks] = self.totals(now_ms);
         let windows = lock(&self.windows);
-        let [of_put, of_sent] = &*windows;
-        [of_put.growth(span, put), of_sent.growth(span, sent)]
+        let [of_put, of_sent, of_check_points, of_acks] = &*windows;
+        [
+            of_put.growth(span, put),
+            of_sent.growth(span, sent),
+            of_check_points.growth(span, check_points),
+            of_acks.growth(span, acks),
+        ]
     }
 
-    fn totals(&self, now_ms: i64) -> [Sample; 2] {
+    fn totals(&self, now_ms: i64) -> [Sample; 4] {
         let sample = |messages: &AtomicU64, bytes: &AtomicU64, calls: &AtomicU64| Sample {
             at_ms: now_ms,
             messages: messages.load(Ordering::Relaxed),
             bytes: bytes.load(Ordering::Relaxed),
             calls: calls.load(Ordering::Relaxed),
         };
+        let no_bytes = AtomicU64::new(0);
         [
             sample(&self.put, &self.put_bytes, &self.put),
             sample(&self.sent, &self.sent_bytes, &self.pull_found),
+            sample(&self.check_points, &no_bytes, &self.check_points),
+            sample(&self.acks, &no_bytes, &self.acks),
         ]
     }
 

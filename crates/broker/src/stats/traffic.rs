@@ -164,6 +164,8 @@ struct GroupCounters {
     gets: Counter,
     send_backs: Counter,
     dead_letters: Counter,
+    check_points: Counter,
+    acks: Counter,
     queues: Vec<QueueCounters>,
 }
 
@@ -172,6 +174,19 @@ struct QueueCounters {
     gets: Counter,
     /// Offset after the last pulled message; `None` before the first.
     pulled_to: Option<i64>,
+    /// Messages popped and neither acknowledged nor brought back.
+    popped: u64,
+}
+
+impl GroupCounters {
+    /// The counters of a queue, created if they are missing.
+    fn queue(&mut self, queue_id: i32) -> Option<&mut QueueCounters> {
+        let at = usize::try_from(queue_id).ok()?;
+        if at >= self.queues.len() {
+            self.queues.resize(at + 1, QueueCounters::default());
+        }
+        self.queues.get_mut(at)
+    }
 }
 
 impl GroupTraffic {
@@ -179,16 +194,43 @@ impl GroupTraffic {
     pub fn count_get(&self, queue_id: i32, messages: u64, bytes: u64, next_offset: i64) {
         let mut counters = lock(&self.counters);
         counters.gets.add(messages, bytes);
-        let Ok(at) = usize::try_from(queue_id) else {
-            return;
-        };
-        if at >= counters.queues.len() {
-            counters.queues.resize(at + 1, QueueCounters::default());
-        }
-        if let Some(queue) = counters.queues.get_mut(at) {
+        if let Some(queue) = counters.queue(queue_id) {
             queue.gets.add(messages, bytes);
             queue.pulled_to = Some(next_offset);
         }
+    }
+
+    /// Counts messages that were popped as in flight.
+    pub fn count_popped(&self, queue_id: i32, messages: u64) {
+        if let Some(queue) = lock(&self.counters).queue(queue_id) {
+            queue.popped += messages;
+        }
+    }
+
+    /// Messages that were popped are acknowledged or came back.
+    pub fn count_done(&self, queue_id: i32, messages: u64) {
+        if let Some(queue) = lock(&self.counters).queue(queue_id) {
+            queue.popped = queue.popped.saturating_sub(messages);
+        }
+    }
+
+    /// Messages of a queue that were popped since the start and are neither acknowledged nor back.
+    pub fn popped(&self, queue_id: i32) -> u64 {
+        let counters = lock(&self.counters);
+        let queue = usize::try_from(queue_id)
+            .ok()
+            .and_then(|at| counters.queues.get(at));
+        queue.map_or(0, |queue| queue.popped)
+    }
+
+    /// Counts a pop check point.
+    pub fn count_check_point(&self) {
+        lock(&self.counters).check_points.add(1, 0);
+    }
+
+    /// Counts acknowledgements of popped messages.
+    pub fn count_acks(&self, messages: u64) {
+        lock(&self.counters).acks.add(messages, 0);
     }
 
     /// Counts a message that was sent back, for a retry or, with `dead`, for the dead-letter topic.
@@ -240,16 +282,29 @@ impl GroupTraffic {
         lock(&self.counters).dead_letters.growth(span, now_ms)
     }
 
+    /// Pop check points stored in the span that ends now.
+    pub fn check_points(&self, span: Span, now_ms: i64) -> Option<Growth> {
+        lock(&self.counters).check_points.growth(span, now_ms)
+    }
+
+    /// Messages acknowledged in the span that ends now.
+    pub fn acks(&self, span: Span, now_ms: i64) -> Option<Growth> {
+        lock(&self.counters).acks.growth(span, now_ms)
+    }
+
     fn sample(&self, now_ms: i64, due: &[Span]) {
         let mut counters = lock(&self.counters);
         let GroupCounters {
             gets,
             send_backs,
             dead_letters,
+            check_points,
+            acks,
             queues,
         } = &mut *counters;
         let of_queues = queues.iter_mut().map(|queue| &mut queue.gets);
-        for counter in [gets, send_backs, dead_letters].into_iter().chain(of_queues) {
+        let of_group = [gets, send_backs, dead_letters, check_points, acks];
+        for counter in of_group.into_iter().chain(of_queues) {
             counter.sample(now_ms, due);
         }
     }

@@ -9,6 +9,7 @@ use crate::message::base64;
 use crate::pop::message_at;
 use crate::pop::order::OrderedAck;
 use crate::pop::pop_check_point::Taken;
+use crate::processor::pop::count::count_acks;
 use crate::processor::pop::{check_broker, check_revive_queue, popped_from, reply_when_durable, revive_log};
 use crate::processor::read_body;
 use crate::tables::topics::Topic;
@@ -67,6 +68,7 @@ fn one(context: &BrokerContext, request: &Command) -> Result<Option<i64>, Refusa
     }
     check_revive_queue(context, handle.revive_queue_id)?;
     let stored = revive_log(context).put_ack(handle.revive_queue_id, &taken, header.offset)?;
+    count_acks(context, &topic, &taken, 1);
     Ok(Some(stored.end_position))
 }
 
@@ -218,7 +220,9 @@ fn entry(context: &BrokerContext, broker_name: &str, ack: &BatchAck) -> Result<O
     if offsets.is_empty() {
         return Ok(None);
     }
+    let count = offsets.len() as u64;
     let stored = revive_log(context).put_batch_ack(ack.revive_queue_id, &taken, offsets)?;
+    count_acks(context, &topic, &taken, count);
     Ok(Some(stored.end_position))
 }
 

@@ -8,6 +8,7 @@ use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::pop::pop_check_point::Taken;
 use crate::processor::pop::ack::{check_queue, known_group};
+use crate::processor::pop::count::count_change;
 use crate::processor::pop::{
     check_broker, check_invisible_time, check_revive_queue, popped_from, reply_when_durable, revive_log,
 };
@@ -34,7 +35,7 @@ impl Processor for ChangeInvisibleTime {
 /// The answer, and the end of what was stored.
 fn change(context: &BrokerContext, request: &Command) -> Result<(Command, Option<i64>), Refusal> {
     let header = ChangeInvisibleTimeRequestHeader::decode(&request.fields)?;
-    popped_from(context, header.topic, header.queue_id)?;
+    let topic = popped_from(context, header.topic, header.queue_id)?;
     let (min, max) = (
         context.store.min_offset(header.topic, header.queue_id),
         context.store.max_offset(header.topic, header.queue_id),
@@ -69,6 +70,7 @@ fn change(context: &BrokerContext, request: &Command) -> Result<(Command, Option
     // The new pop check point first: a crash between the two hands the message out twice, never not at all.
     log.put_check_point(handle.revive_queue_id, &new, &[header.offset], header.suspend)?;
     let stored = log.put_ack(handle.revive_queue_id, &old, header.offset)?;
+    count_change(context, &topic, &old);
     let answer = Command::response(response::SUCCESS).with_header(&ChangeInvisibleTimeResponseHeader {
         pop_time: now_ms,
         invisible_time: header.invisible_time,

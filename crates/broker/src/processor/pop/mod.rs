@@ -7,6 +7,7 @@ mod admission;
 mod assign;
 mod brought_back;
 mod change;
+mod count;
 mod peek;
 mod read;
 mod recover;

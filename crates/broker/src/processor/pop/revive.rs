@@ -12,9 +12,10 @@
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::message::properties;
-use crate::pop::message_at;
-use crate::pop::pop_check_point::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, LOG_END, revive_topic};
+use crate::pop::pop_check_point::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, LOG_END, Taken, revive_topic};
+use crate::pop::{ReviveProgress, message_at};
 use crate::processor::pop::brought_back::BroughtBack;
+use crate::processor::pop::count::count_back;
 use crate::processor::pop::retry::{is_wanted, put_retry, retry_topic_of};
 use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
 use pyrmq_remoting::message::{Record, record};
@@ -55,6 +56,8 @@ struct Pending {
     key: Key,
     /// Bits of the messages that are done or brought back.
     done: u32,
+    /// Messages that were acknowledged when their time was over.
+    late: u64,
     /// The end of the commit log when they were handed out; Apache's pop check points do not have it.
     log_end: Option<i64>,
 }
@@ -88,6 +91,8 @@ pub(crate) fn revive(context: &BrokerContext, unfinished_since: Option<i64>) {
             }
             wait = wait.min(queue.wait(context));
         }
+        let progress = queues.iter().map(ReviveQueue::progress).collect();
+        context.pops.set_revive_progress(progress);
         if is_over && queues.iter().all(|queue| queue.is_done_until(earlier.until_ms())) {
             earlier = BroughtBack::default();
         }
@@ -197,13 +202,13 @@ impl ReviveQueue {
             Some(ACK_TAG) => {
                 let ack = AckMsg::decode(record.body)?;
                 let key = (ack.topic, ack.group, ack.queue_id, ack.start_offset, ack.pop_time);
-                self.acknowledge(key, &[ack.ack_offset]);
+                self.acknowledge(key, &[ack.ack_offset], record.born_timestamp_ms);
                 Ok(())
             }
             Some(BATCH_ACK_TAG) => {
                 let ack = BatchAckMsg::decode(record.body)?;
                 let key = (ack.topic, ack.group, ack.queue_id, ack.start_offset, ack.pop_time);
-                self.acknowledge(key, &ack.ack_offsets);
+                self.acknowledge(key, &ack.ack_offsets, record.born_timestamp_ms);
                 Ok(())
             }
             other => {
@@ -233,6 +238,7 @@ impl ReviveQueue {
             point,
             key,
             done,
+            late: 0,
             log_end,
         };
         self.pending.insert(record.queue_offset, pending);
@@ -243,6 +249,7 @@ impl ReviveQueue {
         &mut self,
         (topic, group, queue_id, start, pop_time): (Option<String>, Option<String>, i32, i64, i64),
         offsets: &[i64],
+        at_ms: i64,
     ) {
         let (Some(topic), Some(group)) = (topic, group) else {
             return;
@@ -253,7 +260,7 @@ impl ReviveQueue {
         };
         if let Some(pending) = self.pending.get_mut(at) {
             for offset in offsets {
-                pending.acknowledge(*offset);
+                pending.acknowledge(*offset, at_ms);
             }
         }
     }
@@ -272,10 +279,22 @@ impl ReviveQueue {
         self.pending.values().all(|pending| pending.due_ms() > until_ms)
     }
 
+    fn first_due_ms(&self) -> Option<i64> {
+        self.pending.values().map(Pending::due_ms).min()
+    }
+
+    fn progress(&self) -> ReviveProgress {
+        ReviveProgress {
+            queue_id: self.id,
+            next: self.next,
+            pending: self.pending.len(),
+            first_due_ms: self.first_due_ms(),
+        }
+    }
+
     /// How long there is nothing to do.
     fn wait(&self, context: &BrokerContext) -> Duration {
-        let first = self.pending.values().map(Pending::due_ms).min();
-        let Some(due_ms) = first else {
+        let Some(due_ms) = self.first_due_ms() else {
             return IDLE;
         };
         let timer = context.options.store.timer;
@@ -305,10 +324,14 @@ impl Pending {
         (0..u32::BITS).zip(offsets).collect()
     }
 
-    fn acknowledge(&mut self, offset: i64) {
+    fn acknowledge(&mut self, offset: i64, at_ms: i64) {
         let found = self.messages().into_iter().find(|(_, known)| *known == offset);
         match found {
-            Some((index, _)) => self.done |= 1 << index,
+            Some((index, _)) => {
+                let is_new = self.done & 1 << index == 0;
+                self.late += u64::from(is_new && at_ms >= self.due_ms());
+                self.done |= 1 << index;
+            }
             None => {
                 tracing::warn!(offset, key = ?self.key, "an acknowledgement names a message that its pop did not hand out");
             }
@@ -332,8 +355,22 @@ impl Pending {
             }
             self.bring_back_one(context, earlier, (&topic, &group), offset)?;
             self.done |= 1 << at;
+            count_back(context, &self.taken(&topic, &group), 1);
         }
+        count_back(context, &self.taken(&topic, &group), self.late);
         Ok(())
+    }
+
+    fn taken<'a>(&self, topic: &'a str, group: &'a str) -> Taken<'a> {
+        Taken {
+            topic,
+            group,
+            queue_id: self.point.queue_id,
+            broker_name: "",
+            start_offset: self.point.start_offset,
+            pop_time: self.point.pop_time,
+            invisible_time: self.point.invisible_time,
+        }
     }
 
     fn bring_back_one(

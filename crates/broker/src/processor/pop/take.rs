@@ -15,6 +15,7 @@ use crate::pop::hold::HeldPop;
 use crate::pop::order::OrderedPop;
 use crate::pop::pop_check_point::Taken;
 use crate::processor::pop::admission::AdmittedPop;
+use crate::processor::pop::count::count_pop;
 use crate::processor::pop::read::read;
 use crate::processor::pop::result::{PopResult, as_original};
 use crate::processor::pop::wait::{Outcome, Wait};
@@ -357,6 +358,7 @@ impl Pop {
             context.commit(group, topic, queue_id, start_offset);
         } else {
             revive_log(context).put_check_point(admitted.revive_queue, &taken, &offsets, false)?;
+            count_pop(context, (&admitted.topic, topic), &taken, offsets.len() as u64);
             context.commit(group, topic, queue_id, got.next_offset);
         }
         result.add(source, queue_id, start_offset, &offsets);
