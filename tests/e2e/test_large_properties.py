@@ -158,3 +158,20 @@ def test_properties_of_the_maximum_length_arrive(
     assert message.properties["p"] == "v" * fits
     text = [f"{name}\x01{value}\x02" for name, value in message.properties.items()]
     assert len("".join(text).encode()) == MAX_PROPERTIES
+
+
+def test_a_redelivered_message_is_acknowledged_though_no_property_fits_in(
+    address: str, topic: str
+) -> None:
+    """The broker cannot write the receipt handle into it."""
+    make(address, topic, [])
+    with Producer(name_server=address) as producer:
+        producer.send(topic, b"body", properties={"p": "v" * (MAX_PROPERTIES - 160)})
+    with SimpleConsumer(name_server=address, group=topic, max_tries=10) as consumer:
+        consumer.subscribe(topic)
+        (first,) = consumer.receive(wait=5)
+        consumer.change_invisible(first, 0)
+        (second,) = consumer.receive(wait=10, invisible=1.5)
+        assert (second.topic, second.reconsume_times) == (topic, 1)
+        consumer.ack(second)
+        assert consumer.receive(wait=4) == []

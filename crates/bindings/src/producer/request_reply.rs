@@ -49,14 +49,14 @@ type Message<'a, 'py> = (
 pub(crate) struct Ending {
     topic: String,
     broker: String,
-    /// The broker's address, if the broker broker_requests.
+    /// The broker's address, if the broker checked it.
     address: Option<String>,
     /// The offset id of the half message, or its position in the log.
     half: String,
     queue_offset: i64,
     message_id: String,
     state: i32,
-    /// The broker's region, if the broker broker_requests.
+    /// The broker's region, if the broker checked it.
     region: Option<String>,
     tags: Option<String>,
     keys: Option<String>,

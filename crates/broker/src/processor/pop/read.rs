@@ -1,8 +1,8 @@
 //! Reads messages for pops and peeks.
 
+use crate::block_in_place::block_in_place;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
-use crate::long_wait::wait_long;
 use crate::processor::pull::COLD_AFTER_MESSAGES;
 use pyrmq_remoting::codes::response;
 use pyrmq_store::{GetMessage, GetMessageResult};
@@ -20,7 +20,7 @@ pub(super) fn read(context: &BrokerContext, get: &GetMessage<'_>) -> Result<GetM
         got = store.get_cached(get);
     }
     if matches!(got, Ok(None)) {
-        wait_long(&mut || got = store.get(get).map(Some));
+        block_in_place(&mut || got = store.get(get).map(Some));
     }
     let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
     got.ok_or_else(|| {

@@ -51,7 +51,8 @@ impl PopResult {
     }
 }
 
-/// Records of a retry topic as messages of the topic that was asked for; a handle says where they lie.
+/// Records of a retry topic as messages of the topic that was requested; a handle says where they lie. A message whose
+/// properties leave no room for the handle keeps the name of the retry topic.
 pub(super) fn as_original(
     topic: &str,
     taken: &Taken<'_>,
@@ -92,8 +93,9 @@ pub(super) fn as_original(
             properties: text.as_bytes(),
         };
         if again.encode(&mut out).is_err() {
-            // Properties that leave no room for the handle: the message is handed out without it.
-            again.properties = old.as_bytes();
+            // Its properties leave no room for the handle. Clients make the handle themselves, and tell by the name of
+            // the topic where the message lies.
+            (again.topic, again.properties) = (record.topic, old.as_bytes());
             again.encode(&mut out)?;
         }
     }
