@@ -415,53 +415,6 @@ PUBLIC = {
     "python/pyrmq/otel/send.py": {"asked"},
     "python/pyrmq/transaction.py": {"asked"},
 }
-# Names, by file or folder, that have not been renamed yet. None may be added.
-TO_RENAME = {
-    "python/pyrmq/_core.pyi": {"asked", "asked_about"},
-    "python/pyrmq/_request_reply/broker_requests.py": {"asked"},
-    "python/pyrmq/broker/processor/auth.py": {"asked"},
-    "python/pyrmq/transaction.py": {"asked_about"},
-    "crates/auth/": {"asked", "looks"},
-    "crates/bindings/": {"ASKED_LIMIT", "NotAsked", "apart", "asked", "asked_about"},
-    "crates/broker/": {"goes_soon", "lock_soon", "question", "write_and_ask"},
-    "crates/client/": {
-        "GOODBYE",
-        "ask_again",
-        "ask_in_turn",
-        "ask_once",
-        "goodbye",
-        "goodbyes",
-        "has_asked_all",
-        "has_few_asked",
-        "is_told",
-        "late_goodbye",
-        "was_asked",
-        "wish",
-        "worth_asking",
-    },
-    "crates/remoting/": {
-        "FIRST_LOOK",
-        "LAST_LOOK",
-        "LOOK_AGAIN",
-        "look",
-        "look_at_half",
-        "take_apart",
-    },
-    "crates/routing/": {"Look", "look"},
-    "crates/store/": {
-        "CANNOT_TELL",
-        "LOOK_BACK",
-        "TELLS",
-        "ask",
-        "goes_soon",
-        "prepare_soon",
-        "release_tells_of_failed_writes",
-        "tells",
-        "tells_of_failed_writes",
-        "told_gone",
-        "wish",
-    },
-}
 # Modules in `src` that are compiled for tests alone.
 TEST_MODULES = (
     "crates/broker/src/processor/site.rs",
@@ -602,13 +555,7 @@ def _retired_in_product(path: Path) -> Iterator[tuple[str, str]]:
         return
     text = product_code(path)
     names, _ = _rust(text) if path.suffix == ".rs" else _python(text.replace(".ask(", ".request("))
-    allowed = {
-        name
-        for table in (PUBLIC, TO_RENAME)
-        for where, known in table.items()
-        if file.startswith(where)
-        for name in known
-    }
+    allowed = {name for where, known in PUBLIC.items() if file.startswith(where) for name in known}
     yield from ((name, instead) for name, instead in _retired_parts(names) if name not in allowed)
 
 

@@ -156,7 +156,7 @@ def test_a_server_that_hangs_after_its_first_answer_is_given_up(
 ) -> None:
     monkeypatch.setattr("pyrmq.doctor.facts._PATIENCE_S", 0.3)
     with own_name_server(tmp_path) as names, hanging(names.address) as (address, unanswered):
-        seen = collect(Asked([address], "orders", None, 0.3))
+        seen = collect(Query([address], "orders", None, 0.3))
     # Its route and its options are not asked for: that would take two more limits.
     assert unanswered == [NAME_SERVER_STATUS]
     assert seen.name_servers[0].dialed.step == "answered"

@@ -17,7 +17,7 @@ from pyrmq.remoting import Client
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Query", "BrokerFacts", "Facts", "Member", "NameServerFacts", "collect"]
+__all__ = ["BrokerFacts", "Facts", "Member", "NameServerFacts", "Query", "collect"]
 
 _AT_ONCE = 32
 _PATIENCE_S = 4.5

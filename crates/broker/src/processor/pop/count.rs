@@ -11,14 +11,14 @@ use crate::tables::topics::Topic;
 use pyrmq_remoting::clock;
 use std::sync::atomic::Ordering;
 
-/// Messages were popped from a topic or its retry topic. The pop check point counts for the topic that was asked for.
+/// Messages were popped from a topic or its retry topic. The pop check point counts for the requested topic.
 pub(super) fn count_pop(
     context: &BrokerContext,
-    (asked, from): (&Topic, &Topic),
+    (requested, from): (&Topic, &Topic),
     taken: &Taken<'_>,
     messages: u64,
 ) {
-    count_check_point(context, asked, taken.group);
+    count_check_point(context, requested, taken.group);
     let traffic = from.traffic.group_or_new(taken.group);
     traffic.count_popped(taken.queue_id, messages);
 }

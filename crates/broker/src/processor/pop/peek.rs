@@ -49,7 +49,7 @@ pub(crate) fn peek(context: &BrokerContext, request: &Command, _peer: &Peer) -> 
         let queues = all(topic.read_queue_nums);
         (topic, queues)
     }));
-    let (parts, rest) = look(context, &header, queues_of_topics)?;
+    let (parts, rest) = read_front(context, &header, queues_of_topics)?;
     let (code, remark) = if parts.is_empty() {
         (response::PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
     } else {
@@ -67,7 +67,7 @@ pub(crate) fn peek(context: &BrokerContext, request: &Command, _peer: &Peer) -> 
 }
 
 /// Reads up to `maxMsgNums` messages of the queues, and how many the group has before it in all of them.
-fn look(
+fn read_front(
     context: &BrokerContext,
     header: &PeekMessageRequestHeader<'_>,
     queues_of_topics: impl Iterator<Item = (Arc<Topic>, Range<i32>)>,
