@@ -30,8 +30,8 @@ const CLOCK_MS: i64 = 1000;
 /// is lost. Nor is a copy known that one of Apache's brokers made.
 #[derive(Debug, Default)]
 pub(super) struct BroughtBack {
-    /// When a message was copied last, in ms, by retry topic and by the position of the message in the log.
-    copied_ms: HashMap<String, HashMap<i64, i64>>,
+    /// The newest copy of a message, by retry topic and by the position of the message in the log.
+    newest: HashMap<String, HashMap<i64, NewestCopy>>,
     count: usize,
     /// When the last copy was made, in ms.
     until_ms: i64,
@@ -63,6 +63,13 @@ pub(crate) fn unfinished_since(context: &BrokerContext) -> Result<Option<i64>, S
         }
     }
     Ok(since_ms.map(|since_ms: i64| since_ms.saturating_sub(CLOCK_MS)))
+}
+
+#[derive(Debug, Clone, Copy)]
+struct NewestCopy {
+    stored_ms: i64,
+    /// Where it lies in the log.
+    position: i64,
 }
 
 impl BroughtBack {
@@ -133,21 +140,31 @@ impl BroughtBack {
         if source <= 0 || stored_ms < since_ms {
             return;
         }
-        let of_topic = match self.copied_ms.get_mut(topic) {
+        let of_topic = match self.newest.get_mut(topic) {
             Some(of_topic) => of_topic,
-            None => self.copied_ms.entry(topic.to_owned()).or_default(),
+            None => self.newest.entry(topic.to_owned()).or_default(),
         };
-        let newest_ms = of_topic.entry(source).or_insert(stored_ms);
-        *newest_ms = stored_ms.max(*newest_ms);
+        let copy = NewestCopy {
+            stored_ms,
+            position: copy.physical_offset,
+        };
+        let newest = of_topic.entry(source).or_insert(copy);
+        if newest.position < copy.position {
+            *newest = copy;
+        }
         self.count += 1;
         self.until_ms = self.until_ms.max(stored_ms);
     }
 
-    /// Whether a message came back when it was due.
-    pub(super) fn has(&self, retry_topic: &str, source: &Record<'_>, due_ms: i64) -> bool {
-        let of_topic = self.copied_ms.get(retry_topic);
-        let copied_ms = of_topic.and_then(|of_topic| of_topic.get(&mark_of(source)));
-        copied_ms.is_some_and(|copied_ms| *copied_ms >= due_ms)
+    /// Whether a message came back when it was due, for a pop at whose time the log ended at `log_end`. `mark` is the
+    /// message's [`mark_of`]. Times alone do not tell, since clocks go back: the copy may be that of an earlier pop.
+    /// Apache's pop check points have no `log_end`.
+    pub(super) fn has(&self, retry_topic: &str, mark: i64, (due_ms, log_end): (i64, Option<i64>)) -> bool {
+        let of_topic = self.newest.get(retry_topic);
+        let copy = of_topic.and_then(|of_topic| of_topic.get(&mark));
+        copy.is_some_and(|copy| {
+            copy.stored_ms >= due_ms && log_end.is_none_or(|log_end| copy.position >= log_end)
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -157,5 +174,24 @@ impl BroughtBack {
     /// When the last copy was made, in ms: a message that was due later did not come back before the kill.
     pub(super) fn until_ms(&self) -> i64 {
         self.until_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BroughtBack, NewestCopy};
+
+    #[test]
+    fn the_copy_of_an_earlier_pop_counts_for_no_later_one_although_the_clock_went_back() {
+        let mut found = BroughtBack::default();
+        let copy = NewestCopy {
+            stored_ms: 9_000,
+            position: 300,
+        };
+        found.newest.entry("R".to_owned()).or_default().insert(100, copy);
+        let has = |log_end| found.has("R", 100, (5_000, log_end));
+        assert!(has(Some(200)) && has(None));
+        assert!(!has(Some(400)), "its pop is later than the copy");
+        assert!(!found.has("R", 100, (9_001, Some(200))));
     }
 }

@@ -19,8 +19,10 @@ pub(super) fn count_pop(
     messages: u64,
 ) {
     count_check_point(context, requested, taken.group);
-    let traffic = from.traffic.group_or_new(taken.group);
-    traffic.count_popped(taken.queue_id, messages);
+    if is_counted(context, taken.pop_time) {
+        let traffic = from.traffic.group_or_new(taken.group);
+        traffic.count_popped(taken.queue_id, messages);
+    }
 }
 
 /// Messages were acknowledged.
@@ -39,7 +41,7 @@ pub(super) fn count_change(context: &BrokerContext, topic: &Topic, former: &Take
     context.stats.acks.fetch_add(1, Ordering::Relaxed);
     let traffic = topic.traffic.group_or_new(former.group);
     traffic.count_acks(1);
-    if !is_in_flight(context, former) {
+    if !is_in_flight(context, former) && is_counted(context, clock::now_ms()) {
         traffic.count_popped(former.queue_id, 1);
     }
 }
@@ -48,7 +50,7 @@ pub(super) fn count_change(context: &BrokerContext, topic: &Topic, former: &Take
 pub(super) fn count_back(context: &BrokerContext, taken: &Taken<'_>, messages: u64) {
     let topic = context.topics.get(taken.topic);
     let traffic = topic.and_then(|topic| topic.traffic.group(taken.group));
-    if let Some(traffic) = traffic.filter(|_| is_counted(context, taken)) {
+    if let Some(traffic) = traffic.filter(|_| is_counted(context, taken.pop_time)) {
         traffic.count_done(taken.queue_id, messages);
     }
 }
@@ -58,12 +60,13 @@ fn count_check_point(context: &BrokerContext, topic: &Topic, group: &str) {
     topic.traffic.group_or_new(group).count_check_point();
 }
 
-/// Whether the messages of a pop were counted as in flight.
-fn is_counted(context: &BrokerContext, taken: &Taken<'_>) -> bool {
-    taken.pop_time >= context.stats.started_ms()
+/// Whether the messages of a pop are counted as in flight. If the clock goes back behind the start, they are not, until
+/// it has passed the start again.
+fn is_counted(context: &BrokerContext, pop_time: i64) -> bool {
+    pop_time >= context.stats.started_ms()
 }
 
 /// Whether they still are: else they come back, and are counted then.
 fn is_in_flight(context: &BrokerContext, taken: &Taken<'_>) -> bool {
-    is_counted(context, taken) && clock::now_ms() < taken.due_ms()
+    is_counted(context, taken.pop_time) && clock::now_ms() < taken.due_ms()
 }

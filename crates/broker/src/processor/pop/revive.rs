@@ -14,7 +14,7 @@ use crate::error::Refusal;
 use crate::message::properties;
 use crate::pop::pop_check_point::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, LOG_END, Taken, revive_topic};
 use crate::pop::{ReviveProgress, message_at};
-use crate::processor::pop::brought_back::BroughtBack;
+use crate::processor::pop::brought_back::{BroughtBack, mark_of};
 use crate::processor::pop::count::count_back;
 use crate::processor::pop::retry::{is_wanted, put_retry, retry_topic_of};
 use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
@@ -383,7 +383,7 @@ impl Pending {
         let stored = message_at(&context.store, topic, self.point.queue_id, offset, |record| {
             if self.log_end.is_none_or(|end| record.physical_offset < end) {
                 let retry_topic = retry_topic_of(context, topic, group);
-                if earlier.has(&retry_topic, record, self.due_ms()) {
+                if earlier.has(&retry_topic, mark_of(record), (self.due_ms(), self.log_end)) {
                     return Ok(());
                 }
                 return put_retry(context, &self.point, (&retry_topic, group), record);
