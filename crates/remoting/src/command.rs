@@ -17,6 +17,8 @@ pub const FLAG_RESPONSE: i32 = 1;
 pub const FLAG_ONEWAY: i32 = 2;
 /// The version ordinal that we send: RocketMQ 5.5.0 (Apache `MQVersion.V5_5_0`).
 pub const CURRENT_VERSION: i32 = 513;
+/// The version ordinal of 5.0.0 (Apache `MQVersion.V5_0_0`).
+pub const V5_0_0: i32 = 413;
 
 /// The encoding of a header (Apache `SerializeType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -18,7 +18,7 @@ use pyrmq_remoting::sync::lock;
 use pyrmq_routing::route::PublishedQueue;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -40,6 +40,8 @@ pub(crate) struct ConsumerShared {
     pub(crate) locks: QueueLocks,
     /// Gets the messages of topics that the group pops; `None` for consumers that never pop.
     pub(crate) pops: Option<PopListener>,
+    /// Version ordinal in the last answer of a broker about the group's members; `i32::MAX` before it.
+    pub(crate) broker_version: AtomicI32,
     /// What was popped is handed out before what was pulled, every other time.
     pub(crate) is_pop_turn: AtomicBool,
     pub(crate) heartbeat: Heartbeat,

@@ -20,6 +20,7 @@
 use crate::body::codec::value::body;
 use crate::body::{Body, BodyValue, DataVersion, Json, Style, TopicConfig, Writer};
 use crate::body::{TopicConfigAndMappingSerializeWrapper, TopicQueueMappingInfo};
+use crate::command::V5_0_0;
 use crate::error::WireError;
 use crate::message::compress::{Codec, compress, decompress};
 
@@ -27,8 +28,6 @@ use crate::message::compress::{Codec, compress, decompress};
 const LIMIT: usize = 32 * 1024 * 1024;
 /// The strongest level, with which Apache compresses registrations.
 const LEVEL: u32 = 9;
-/// Version ordinal of 5.0.0 (Apache `MQVersion.V5_0_0`).
-const V5_0_0: i32 = 413;
 
 body! {
     /// What a broker announces (Apache `RegisterBrokerBody`).

@@ -19,7 +19,7 @@ use crate::session::routes::Routes;
 use pyrmq_remoting::body::{ConsumeFromWhere, ConsumeType, MessageModel};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::net::{ProcessorTable, Shutdown, Tracker};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -47,6 +47,7 @@ impl Puller {
         let shared = Arc::new(ConsumerShared {
             heartbeat,
             pops,
+            broker_version: AtomicI32::new(i32::MAX),
             is_pop_turn: AtomicBool::new(false),
             offsets: Offsets::new(client.clone(), routes.clone(), &options.client),
             send_back: SendBack::new(client.clone(), routes.clone(), &options.client, options.max_tries),

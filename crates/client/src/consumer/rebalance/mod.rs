@@ -25,6 +25,7 @@ use pyrmq_remoting::header::client::GetConsumerListByGroupRequestHeader;
 use pyrmq_remoting::names;
 use pyrmq_remoting::{Command, clock};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Pauses between the first checks of the route of a subscribed topic.
@@ -235,6 +236,7 @@ impl ConsumerShared {
         };
         let command = Command::request(request::GET_CONSUMER_LIST_BY_GROUP).with_header(&header);
         let (answer, address) = self.offsets.request_any(WHAT, topic, command).await?;
+        self.broker_version.store(answer.version, Ordering::Relaxed);
         if answer.code != response::SUCCESS {
             return Err(ClientError::refused(WHAT, &address, answer.code, answer.remark));
         }

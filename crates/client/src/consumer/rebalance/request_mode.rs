@@ -13,10 +13,12 @@ use crate::session::membership::Subscription;
 use bytes::Bytes;
 use pyrmq_remoting::body::{Body, MessageModel, QueryAssignmentRequestBody, QueryAssignmentResponseBody};
 use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::command::V5_0_0;
 use pyrmq_remoting::names;
 use pyrmq_remoting::{Command, clock};
 use pyrmq_routing::allocate::{AVERAGE, AVERAGE_BY_CIRCLE};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const WHAT: &str = "whether a group pops";
 /// The mode of groups that pop, as brokers name it.
@@ -36,7 +38,9 @@ pub(crate) enum RequestMode {
 impl ConsumerShared {
     /// Asks a broker of the topic.
     pub(crate) async fn request_mode(&self, topic: &Arc<str>) -> Result<RequestMode, ClientError> {
-        if self.pops.is_none() || names::is_retry(topic) {
+        // Brokers before 5.0 know no POP. Those before 4.7 do not even answer a request that they do not know.
+        let knows_pop = self.broker_version.load(Ordering::Relaxed) >= V5_0_0;
+        if self.pops.is_none() || names::is_retry(topic) || !knows_pop {
             return Ok(RequestMode::Pull);
         }
         let strategy = match self.options.allocation {
@@ -54,7 +58,7 @@ impl ConsumerShared {
         let command = Command::request(request::QUERY_ASSIGNMENT).with_body(Bytes::from(body.encode()));
         let (answer, address) = self.offsets.request_any(WHAT, topic, command).await?;
         if answer.code != response::SUCCESS {
-            // Brokers before 5.0 know no POP; one that refuses has no say.
+            // A broker that refuses has no say.
             tracing::debug!(%topic, address, code = answer.code, "the broker does not say how the group gets messages");
             return Ok(RequestMode::Pull);
         }
