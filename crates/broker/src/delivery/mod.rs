@@ -2,7 +2,7 @@
 
 pub(crate) mod delivered;
 pub(crate) mod half;
-mod scan;
+pub(crate) mod scan;
 pub(crate) mod schedule;
 pub mod timer;
 pub(crate) mod transactions;

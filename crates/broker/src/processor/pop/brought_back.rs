@@ -7,15 +7,14 @@
 //! are found.
 
 use crate::context::BrokerContext;
+use crate::delivery::scan::read_on;
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::names::{REVIVE_GROUP, is_retry};
-use pyrmq_store::{Boundary, GetMessage, GetStatus, StoreError, TagFilter};
+use pyrmq_store::{Boundary, StoreError};
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-/// Messages read at once, and their bytes.
-const READ_COUNT: usize = 1024;
-const READ_BYTES: usize = 4 << 20;
 /// Most copies that are remembered: some 20 MB.
 const MAX_COUNT: usize = 900_000;
 /// Most time that reading them takes. Nothing is brought back meanwhile.
@@ -111,28 +110,18 @@ impl BroughtBack {
         if store.max_offset(topic, queue_id) == store.min_offset(topic, queue_id) {
             return Ok(true);
         }
-        let mut offset = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
-        loop {
+        let offset = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
+        let mut is_complete = true;
+        read_on(store, (topic, queue_id), offset, |records| {
             if self.count >= MAX_COUNT || began.elapsed() >= MAX_TIME {
-                return Ok(false);
+                is_complete = false;
+                return ControlFlow::Break(());
             }
-            let got = store.get(&GetMessage {
-                topic,
-                queue_id,
-                offset,
-                max_count: READ_COUNT,
-                max_bytes: READ_BYTES,
-                tags: TagFilter::All,
-            })?;
-            if got.status == GetStatus::Found {
-                let copies = record::records(&got.body).map_while(Result::ok);
-                copies.for_each(|copy| self.add(topic, &copy, since_ms));
-            }
-            if got.next_offset <= offset {
-                return Ok(true);
-            }
-            offset = got.next_offset;
-        }
+            let copies = record::records(records).map_while(Result::ok);
+            copies.for_each(|copy| self.add(topic, &copy, since_ms));
+            ControlFlow::Continue(())
+        })?;
+        Ok(is_complete)
     }
 
     fn add(&mut self, topic: &str, copy: &Record<'_>, since_ms: i64) {

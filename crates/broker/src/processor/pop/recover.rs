@@ -8,6 +8,7 @@
 //! Ordered groups have no pop check points. Their file is written more often than the offsets, and says what is done.
 
 use crate::context::BrokerContext;
+use crate::delivery::scan::read_on;
 use crate::message::properties::names;
 use crate::pop::message_at;
 use crate::pop::pop_check_point::{CHECK_POINT_TAG, LOG_END, revive_topic};
@@ -15,11 +16,9 @@ use pyrmq_remoting::WireError;
 use pyrmq_remoting::body::{Body, PopCheckPoint};
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_remoting::names::TIMER_TOPIC;
-use pyrmq_store::{Boundary, GetMessage, GetStatus, StoreError, TagFilter};
+use pyrmq_store::{Boundary, StoreError};
+use std::ops::ControlFlow;
 
-/// Messages read at once, and their bytes.
-const READ_COUNT: usize = 1024;
-const READ_BYTES: usize = 4 << 20;
 /// Offsets may be this much older than the file that has them, ms: a write takes its time.
 const WRITE_MS: i64 = 1000;
 
@@ -68,25 +67,10 @@ fn advance_by(
     since_ms: i64,
 ) -> Result<usize, StoreError> {
     let store = &context.store;
-    let mut offset = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
+    let offset = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
     let mut advanced = 0;
-    loop {
-        let got = store.get(&GetMessage {
-            topic,
-            queue_id,
-            offset,
-            max_count: READ_COUNT,
-            max_bytes: READ_BYTES,
-            tags: TagFilter::All,
-        })?;
-        if got.next_offset <= offset {
-            return Ok(advanced);
-        }
-        offset = got.next_offset;
-        if got.status != GetStatus::Found {
-            continue;
-        }
-        for record in record::records(&got.body) {
+    read_on(store, (topic, queue_id), offset, |records| {
+        for record in record::records(records) {
             let moved = record.and_then(|record| advance(context, revive_topic, &record));
             match moved {
                 Ok(moved) => advanced += usize::from(moved),
@@ -95,7 +79,9 @@ fn advance_by(
                 }
             }
         }
-    }
+        ControlFlow::Continue(())
+    })?;
+    Ok(advanced)
 }
 
 /// Moves the offset of a pop check point's group behind its messages. False: it was there, or the record is none.
