@@ -301,15 +301,20 @@ fn a_batch_that_would_fsync_leaves_that_to_the_flush_thread_while_a_write_hangs(
     store.close().unwrap();
 }
 
-#[test]
-fn puts_are_refused_while_too_much_of_the_consume_queues_waits_to_be_written() {
-    let dir = TempDir::new().unwrap();
-    let disk = FaultyDisk::default();
+/// Options of a store in which 128 KiB of the consume queues may wait to be written.
+fn few_unwritten(dir: &TempDir) -> Options {
     let mut options = small(dir.path());
     options.segment_bytes = 4 << 20;
     options.queue_file_bytes = 2_000_000;
     options.max_unwritten_bytes = 128 << 10;
-    let store = open(&disk, options);
+    options
+}
+
+#[test]
+fn puts_are_refused_while_too_much_of_the_consume_queues_waits_to_be_written() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let store = open(&disk, few_unwritten(&dir));
     put(&store).unwrap();
     store.run(MaintenanceTask::WriteQueues).unwrap();
     disk.hang_writes_to("/consumequeue/", true);
@@ -362,11 +367,7 @@ fn puts_go_on_while_fsyncs_of_the_consume_queues_and_of_the_checkpoint_hang() {
     const PUTS: i64 = 20_000;
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
-    let mut options = small(dir.path());
-    options.segment_bytes = 4 << 20;
-    options.queue_file_bytes = 2_000_000;
-    options.max_unwritten_bytes = 128 << 10;
-    let store = open(&disk, options);
+    let store = open(&disk, few_unwritten(&dir));
     let hanging = ["/consumequeue/", "/checkpoint"];
     put(&store).unwrap();
     std::thread::scope(|scope| {
