@@ -70,7 +70,7 @@ fn a_master_brings_its_topics_and_a_slave_only_its_address() {
         ..from("b", 1, "1:2", &more)
     };
     let master = Some(("1:1".to_owned(), "ha".to_owned()));
-    assert_eq!(table.register(&slave, 0), Ok(Registered::Taken { master }));
+    assert_eq!(table.register(&slave, 0), Ok(Registered::Accepted { master }));
     assert_eq!(table.topics(), ["t", "u"]);
     assert_eq!(addresses(&table, "b"), [(0, "1:1".into()), (1, "1:2".into())]);
     let route = table.route("t", None).unwrap();
@@ -605,7 +605,7 @@ fn apply(table: &RouteTable, step: &Step) {
                 ..from(NAMES[*name], *id, ADDRESSES[*address], &own)
             };
             let taken = table.register(&registration, 0);
-            if matches!(taken, Ok(Registered::Taken { .. })) {
+            if matches!(taken, Ok(Registered::Accepted { .. })) {
                 let members = table.members(registration.name);
                 assert_eq!(members.get(id).map(String::as_str), Some(registration.address));
                 assert_eq!(

@@ -220,7 +220,7 @@ fn registering(
     let same = table.refresh(who.0, who.1, who.2, from.peer, fingerprint, now);
     let said = (content_fingerprint, &version(from), fingerprint);
     if let Some(taken) = same.or_else(|| table.refresh_version(who, from.peer, said, now)) {
-        assert!(matches!(taken, Registered::Taken { .. }));
+        assert!(matches!(taken, Registered::Accepted { .. }));
         return Ok(true);
     }
     let named = TOPICS[..from.topics].iter();
@@ -254,7 +254,7 @@ fn registering(
         advertised: &[],
     };
     match table.register(&registration, now) {
-        Ok(Registered::Taken { .. }) => Ok(true),
+        Ok(Registered::Accepted { .. }) => Ok(true),
         Ok(Registered::Stale) => Ok(false),
         Err(RegisterError::SingleTopic { .. }) => Err(()),
         Err(other) => panic!("{other}"),

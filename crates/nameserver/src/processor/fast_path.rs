@@ -13,20 +13,20 @@
 )]
 
 use pyrmq_remoting::body::{DataVersion, TopicConfig, TopicFilterType, TopicQueueMappingInfo};
-use pyrmq_routing::table::{Announced, AnnouncedTopic};
+use pyrmq_routing::table::{RegisteredTopic, RegisteredTopics};
 use std::collections::BTreeMap;
 
 /// A registration, its topics borrowed from its bytes and sorted by name.
 #[derive(Debug, Default)]
 pub(super) struct BorrowedRegistration<'a> {
     version: DataVersion,
-    topics: Vec<AnnouncedTopic<'a>>,
+    topics: Vec<RegisteredTopic<'a>>,
     // Always empty: the lenient reader handles static topics.
     mappings: BTreeMap<String, TopicQueueMappingInfo>,
     pub(super) filter_servers: Vec<String>,
 }
 
-impl Announced for BorrowedRegistration<'_> {
+impl RegisteredTopics for BorrowedRegistration<'_> {
     fn version(&self) -> &DataVersion {
         &self.version
     }
@@ -41,7 +41,7 @@ impl Announced for BorrowedRegistration<'_> {
             .is_ok()
     }
 
-    fn each(&self, visit: &mut dyn FnMut(AnnouncedTopic<'_>)) {
+    fn each(&self, visit: &mut dyn FnMut(RegisteredTopic<'_>)) {
         self.topics.iter().copied().for_each(visit);
     }
 
@@ -136,7 +136,7 @@ fn version(scan: &mut Scan<'_>) -> Option<DataVersion> {
     Some(version)
 }
 
-fn topics<'a>(scan: &mut Scan<'a>) -> Option<Vec<AnnouncedTopic<'a>>> {
+fn topics<'a>(scan: &mut Scan<'a>) -> Option<Vec<RegisteredTopic<'a>>> {
     let mut topics = Vec::new();
     scan.object(|scan, name| {
         topics.push(topic(scan, name)?);
@@ -150,8 +150,8 @@ fn topics<'a>(scan: &mut Scan<'a>) -> Option<Vec<AnnouncedTopic<'a>>> {
     each_once.then_some(topics)
 }
 
-fn topic<'a>(scan: &mut Scan<'a>, name: &'a str) -> Option<AnnouncedTopic<'a>> {
-    let mut topic = AnnouncedTopic::new(name, &TopicConfig::default());
+fn topic<'a>(scan: &mut Scan<'a>, name: &'a str) -> Option<RegisteredTopic<'a>> {
+    let mut topic = RegisteredTopic::new(name, &TopicConfig::default());
     let mut visited = VisitedNames::default();
     scan.object(|scan, name| {
         let mut int = |field: &mut i32| {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     /// Summarises what a reader returned, for comparison.
-    fn summary(body: &dyn Announced, servers: &[String]) -> String {
+    fn summary(body: &dyn RegisteredTopics, servers: &[String]) -> String {
         let mut topics = Vec::new();
         body.each(&mut |topic| topics.push(format!("{topic:?}")));
         let has = topics.len() == body.count();

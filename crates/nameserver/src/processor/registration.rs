@@ -15,7 +15,7 @@ use pyrmq_remoting::header::{
 use pyrmq_remoting::message::record::body_crc;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, Fields, WireError};
-use pyrmq_routing::table::{Announced, Registered, Registration, RegistrationEvents, RemovalReason};
+use pyrmq_routing::table::{Registered, RegisteredTopics, Registration, RegistrationEvents, RemovalReason};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 
@@ -38,7 +38,7 @@ pub(crate) fn register(
     context.counters.registrations.fetch_add(1, Ordering::Relaxed);
     // An ignored registration is answered like an accepted one, but without the master.
     let master = match registered {
-        Registered::Taken { master } => master,
+        Registered::Accepted { master } => master,
         Registered::Stale => None,
     };
     let mut answer = Command::response(response::SUCCESS).with_header(&RegisterBrokerResponseHeader {
@@ -81,7 +81,7 @@ fn register_broker(
     }
     let advertised = advertised(sets)?;
     let (borrowed, lenient);
-    let (topics, filter_servers, content_fingerprint): (&dyn Announced, Option<&[String]>, _) =
+    let (topics, filter_servers, content_fingerprint): (&dyn RegisteredTopics, Option<&[String]>, _) =
         if let Some(read) = plain.then(|| fast_path::read(bytes)).flatten() {
             borrowed = read;
             (&borrowed, Some(&borrowed.filter_servers), content_fingerprint)
@@ -112,7 +112,7 @@ fn register_broker(
         .register_with_events(&registration, now_ms)
         .map_err(|error| Refusal::new(response::SYSTEM_ERROR, format!("register broker failed: {error}")))?;
     report(&header, &registered, &outcome);
-    announce(context, peer, &registered, &outcome);
+    remember_and_notify(context, peer, &registered, &outcome);
     Ok(registered)
 }
 
@@ -190,8 +190,13 @@ fn fingerprints(
 }
 
 /// Remembers the connection of the broker, and notifies the brokers of its name if their lowest id has changed.
-fn announce(context: &NameServerContext, peer: &Peer, registered: &Registered, outcome: &RegistrationEvents) {
-    if matches!(registered, Registered::Taken { .. }) {
+fn remember_and_notify(
+    context: &NameServerContext,
+    peer: &Peer,
+    registered: &Registered,
+    outcome: &RegistrationEvents,
+) {
+    if matches!(registered, Registered::Accepted { .. }) {
         context.remember(peer);
     }
     if let Some(notice) = &outcome.notice

@@ -9,11 +9,11 @@
 //! milliseconds of any monotonic clock; connections are numbers. Queries of routes and versions, and heartbeats, never
 //! wait for a registration.
 
-mod announced;
 mod encoded;
 mod entries;
 mod limits;
 mod queries;
+mod registered_topics;
 mod removal;
 mod rewrite;
 mod route_view;
@@ -30,8 +30,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use writer::Writer;
 
-pub use announced::{Announced, AnnouncedTopic};
 pub use queries::UnitTopics;
+pub use registered_topics::{RegisteredTopic, RegisteredTopics};
 pub use removal::{Departures, RemovalReason, RemovedBroker};
 pub use sets::SetView;
 pub use types::{
@@ -119,7 +119,7 @@ impl RouteTable {
         live.updated_ms.store(now_ms, Ordering::Relaxed);
         let route_data = live.broker_entry.route_data();
         let master = route_data.and_then(|route_data| self.view.master_for(&route_data.data, id));
-        Some(Registered::Taken { master })
+        Some(Registered::Accepted { master })
     }
 
     /// Handles a registration by its content fingerprint. `Some`: it differs from the previous one on this connection
@@ -158,6 +158,6 @@ impl RouteTable {
         let master = route_data.and_then(|route_data| self.view.master_for(&route_data.data, id));
         self.view.live_mut().insert(key, Arc::new(refreshed));
         drop(writer);
-        Some(Registered::Taken { master })
+        Some(Registered::Accepted { master })
     }
 }

@@ -1,6 +1,6 @@
 //! What goes into the tables and what comes out of a registration.
 
-use super::announced::Announced;
+use super::registered_topics::RegisteredTopics;
 use thiserror::Error;
 
 /// Timeout of a broker that sets none: silence after which it expires (Apache `DEFAULT_BROKER_CHANNEL_EXPIRED_TIME`).
@@ -68,7 +68,7 @@ pub struct Registration<'a> {
     /// `None` if the header lacks it: a broker before 5.0.
     pub acting_master: Option<bool>,
     /// The broker's topics.
-    pub topics: &'a dyn Announced,
+    pub topics: &'a dyn RegisteredTopics,
     /// The broker's filter servers; `None` if the body lacks them.
     pub filter_servers: Option<&'a [String]>,
     /// The broker's address sets, each with the `host:port` that clients of that network use.
@@ -163,7 +163,7 @@ pub enum RegisterError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Registered {
     /// The registration is in force. `master` is the master of a slave, if there is one.
-    Taken {
+    Accepted {
         /// (address, replication address).
         master: Option<(String, String)>,
     },

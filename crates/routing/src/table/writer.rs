@@ -1,7 +1,7 @@
 //! Registering brokers in the tables (Apache `RouteInfoManager.registerBroker`), one registration at a time.
 
-use super::announced::AnnouncedTopic;
 use super::entries::{BrokerEntry, RouteData, SetAddresses, TopicQueues};
+use super::registered_topics::RegisteredTopic;
 use super::route_view::{Live, RouteView};
 use super::types::{
     BrokerKey, DEFAULT_TIMEOUT_MS, MinIdChange, RegisterError, Registered, Registration, RegistrationEvents,
@@ -100,7 +100,7 @@ impl Writer {
         }
         let broker = self.brokers.get(from.name);
         let master = broker.and_then(|broker| self.view.master_for(&broker.data, from.id));
-        Ok((Registered::Taken { master }, outcome))
+        Ok((Registered::Accepted { master }, outcome))
     }
 
     /// Returns true if another live address holds this name and id with a larger state version.
@@ -404,7 +404,7 @@ impl Writer {
     }
 }
 
-fn topic_queues(broker_entry: &Arc<BrokerEntry>, topic: AnnouncedTopic<'_>, read_only: bool) -> TopicQueues {
+fn topic_queues(broker_entry: &Arc<BrokerEntry>, topic: RegisteredTopic<'_>, read_only: bool) -> TopicQueues {
     TopicQueues {
         broker_entry: broker_entry.clone(),
         perm: if read_only {

@@ -8,7 +8,7 @@ use std::fmt::Debug;
 
 /// One topic of a broker, with the fields that routes contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AnnouncedTopic<'a> {
+pub struct RegisteredTopic<'a> {
     /// Name of the topic.
     pub name: &'a str,
     /// Permission bits.
@@ -21,7 +21,7 @@ pub struct AnnouncedTopic<'a> {
     pub sys_flag: i32,
 }
 
-impl<'a> AnnouncedTopic<'a> {
+impl<'a> RegisteredTopic<'a> {
     /// Takes the fields from a topic's configuration.
     pub fn new(name: &'a str, config: &TopicConfig) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl<'a> AnnouncedTopic<'a> {
 }
 
 /// A broker's topics. Names are unique.
-pub trait Announced: Debug {
+pub trait RegisteredTopics: Debug {
     /// Returns the version of the topic table.
     fn version(&self) -> &DataVersion;
 
@@ -46,13 +46,13 @@ pub trait Announced: Debug {
     fn has(&self, topic: &str) -> bool;
 
     /// Visits each topic, in the order of their names.
-    fn each(&self, visit: &mut dyn FnMut(AnnouncedTopic<'_>));
+    fn each(&self, visit: &mut dyn FnMut(RegisteredTopic<'_>));
 
     /// Returns the mappings of static topics, by topic.
     fn mappings(&self) -> &BTreeMap<String, TopicQueueMappingInfo>;
 }
 
-impl Announced for TopicConfigAndMappingSerializeWrapper {
+impl RegisteredTopics for TopicConfigAndMappingSerializeWrapper {
     fn version(&self) -> &DataVersion {
         &self.data_version
     }
@@ -65,9 +65,9 @@ impl Announced for TopicConfigAndMappingSerializeWrapper {
         self.topic_config_table.contains_key(topic)
     }
 
-    fn each(&self, visit: &mut dyn FnMut(AnnouncedTopic<'_>)) {
+    fn each(&self, visit: &mut dyn FnMut(RegisteredTopic<'_>)) {
         for (name, config) in &self.topic_config_table {
-            visit(AnnouncedTopic::new(name, config));
+            visit(RegisteredTopic::new(name, config));
         }
     }
 
