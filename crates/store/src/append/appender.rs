@@ -193,7 +193,7 @@ impl Appender {
         let added = queue_append.encoded_records.len() * CQ_UNIT_SIZE;
         let backlog = &self.shared.queues.backlog;
         backlog.add(&queue_append.queue, appended.units_waiting, added);
-        self.announce(queue_append, appended);
+        self.notify_arrival(queue_append, appended);
     }
 
     /// Whether the queue's deletion has failed.
@@ -205,7 +205,7 @@ impl Appender {
     }
 
     /// Tells the listener which messages are readable now.
-    fn announce(&self, queue_append: &QueueAppend, appended: &Appended) {
+    fn notify_arrival(&self, queue_append: &QueueAppend, appended: &Appended) {
         if appended.is_readable
             && let Some(listener) = self.shared.listeners.arrival()
         {

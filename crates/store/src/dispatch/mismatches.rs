@@ -98,7 +98,7 @@ impl Mismatches {
             let end = self.log.appended();
             match damage_at(&self.log, mismatch.position, mismatch.size) {
                 Ok(Some(damage)) => {
-                    // Without a good record behind it, the rest of the log is damaged.
+                    // Without a good record after it, the rest of the log is damaged.
                     let until = match damage.error {
                         StoreError::Damaged { good, .. } => good,
                         _ => end,

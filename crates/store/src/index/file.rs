@@ -4,7 +4,7 @@
 //! header   0 begin time int64   8 end time int64   16 begin position int64   24 end position int64
 //!          32 used slots int32   36 entry count int32, starts at 1
 //! slots    at 40: slot count x int32, the number of the newest entry of the slot, 0 for none
-//! entries  behind the slots, 20 bytes each, entry 0 unused:
+//! entries  after the slots, 20 bytes each, entry 0 unused:
 //!          key hash int32   position int64   seconds since begin time int32   previous entry of the slot int32
 //! ```
 //! Slots are cached in pages and written in pages; entries are staged and appended in one write. The header is

@@ -111,7 +111,7 @@ impl Gap {
         })
     }
 
-    /// Moves to the first record behind damage, or behind what retention has deleted.
+    /// Moves to the first record after damage, or after what retention has deleted.
     fn pass_damage(&mut self, log: &CommitLog) -> Result<(), StoreError> {
         let next = record_behind(log, self.next.max(log.start()), |_, _| true)?;
         self.next = next.map_or(self.end, |next| next.max(self.next + 1));

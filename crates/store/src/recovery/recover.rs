@@ -2,9 +2,10 @@
 //! `recoverAbnormally`, `DefaultMessageStore.recover`).
 //!
 //! The rule (docs/store.md describes it for operators):
-//! 1. The replay begins, after a clean stop, after the newest record that a queue knows; after a crash after the newest
-//!    record that was durable in log and queues by the checkpoint, or, where that does not name one (a Java broker
-//!    wrote it), at the newest segment that was by the checkpoint's times; in doubt at the log's start.
+//! 1. After a clean stop, the replay begins after the newest record that a queue knows. After a crash, it begins after
+//!    the newest record that the checkpoint calls durable in log and queues. A Java broker's checkpoint names no
+//!    record: then it begins at the newest segment that is durable by the checkpoint's times. In doubt, it begins at
+//!    the log's start.
 //! 2. Queues forget everything at or after the beginning of the replay, and the replay puts it back. After a clean stop
 //!    none has anything there.
 //! 3. The log ends before the first record that is not sound. What stands after it is cut, unless it is older than the

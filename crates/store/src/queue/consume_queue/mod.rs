@@ -68,7 +68,7 @@ struct Memory {
     idle: u8,
     deleted: bool,
     /// Whether something after the end is explained by no record.
-    is_strange: bool,
+    has_unexplained: bool,
     /// Units that a crash left after the end of the newest file, until the replay reaches their records.
     found: VecDeque<CqUnit>,
     /// Whether these are rewritten although they exist: an fsync may have failed, and the system may only believe that

@@ -102,8 +102,8 @@ impl ConsumeQueue {
         self.min.store(min, Ordering::Release);
     }
 
-    /// Binary search in the files alone, before the store runs: a first part of the units does not satisfy `matches`,
-    /// the rest does.
+    /// Finds the first unit that satisfies `matches`, by binary search in the files: all units after it must satisfy
+    /// it, too. Call it before the store runs.
     fn first_on_disk(
         &self,
         fs: &dyn Fs,
@@ -155,8 +155,8 @@ impl ConsumeQueue {
         drop(files);
         self.continue_at(keep, start);
         let mut memory = lock(&self.memory);
-        // The records of later files' units are in the replay.
-        memory.is_strange = cleared && is_newest;
+        // Units of later files were not checked, but the replay brings their records, so they are not unexplained.
+        memory.has_unexplained = cleared && is_newest;
         let changed = cleared || !found.is_empty();
         memory.found = found;
         memory.writes_again = writes_again;
@@ -223,9 +223,9 @@ impl ConsumeQueue {
         let end = {
             let mut memory = lock(&self.memory);
             if std::mem::take(&mut memory.found).is_empty() {
-                return Ok(memory.is_strange);
+                return Ok(memory.has_unexplained);
             }
-            memory.is_strange = true;
+            memory.has_unexplained = true;
             memory.end()
         };
         lock(&self.files).clear_from(fs, end)?;
@@ -284,7 +284,8 @@ impl ConsumeQueue {
     }
 }
 
-/// Whether a unit stands for the same record. One with an extended entry has more than the log.
+/// Whether both units are of the same record. The tags code of a unit with an extended entry is an address, which the
+/// log does not know, so it is not compared.
 fn is_of(found: &CqUnit, unit: CqUnit) -> bool {
     *found == unit
         || (is_address(found.tags_code) && (found.position, found.size) == (unit.position, unit.size))

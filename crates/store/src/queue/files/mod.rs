@@ -131,7 +131,7 @@ impl QueueFiles {
         })
     }
 
-    /// Adds a file that was created behind the newest one.
+    /// Adds a file that was created after the newest one.
     pub(crate) fn add(&mut self, base: i64, file: &Arc<dyn File>) {
         let handle = self.handles.acquire().then(|| Arc::clone(file));
         self.moved = true;
