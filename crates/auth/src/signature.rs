@@ -241,7 +241,7 @@ fn update_sorted(hash: &mut Hmac<Sha1>, fields: &Fields, signed: impl Fn(&str) -
     }
 }
 
-/// Inserts a pair into the first `used` ones, which are sorted by their keys, behind those of the same key. Most pairs
+/// Inserts a pair into the first `used` ones, which are sorted by their keys, after those of the same key. Most pairs
 /// come in order.
 fn insert<'f>(pairs: &mut [(&'f str, &'f str); USUAL_FIELDS], used: usize, pair: (&'f str, &'f str)) {
     let sorted = pairs.get(..used).unwrap_or_default();

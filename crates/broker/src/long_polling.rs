@@ -123,13 +123,13 @@ impl LongPolling {
         });
     }
 
-    /// Wakes every pull that is behind the queue's end `max_offset`, whatever its filter.
+    /// Wakes every pull from an offset past the queue's end `max_offset`, whatever its filter.
     pub fn caught_up(&self, topic: &str, queue: i32, max_offset: i64) {
         self.release(topic, queue, |held| held.from_offset < max_offset);
     }
 
     /// Drops pulls whose connection is gone, and wakes those whose deadline has passed. With `max_offset`, also wakes
-    /// those behind the end of their queue.
+    /// those from offsets past the end of their queue.
     pub fn sweep(&self, now_ms: i64, max_offset: Option<&EndOf<'_>>) {
         if self.is_empty() {
             return;

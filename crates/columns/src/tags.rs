@@ -23,7 +23,7 @@ impl Tags {
         !self.0.is_empty()
     }
 
-    /// True for a message that is wanted. Brokers compare hashes of tags, and two tags may have one.
+    /// True for a message that is wanted. Brokers compare hashes of tags, and two tags may have the same hash.
     pub fn wants(&self, record: &Record<'_>) -> bool {
         !self.is_filter()
             || record

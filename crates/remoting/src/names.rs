@@ -128,7 +128,7 @@ pub fn dead_letter_topic(group: &str) -> String {
     [DLQ_PREFIX, group].concat()
 }
 
-/// The group of a retry topic; `None` for other topics. In a retry topic of POP the topic stands behind the group.
+/// The group of a retry topic; `None` for other topics. In a retry topic of POP the topic follows the group.
 pub fn group_of_retry(topic: &str) -> Option<&str> {
     topic.strip_prefix(RETRY_PREFIX)
 }

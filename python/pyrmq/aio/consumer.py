@@ -104,7 +104,7 @@ class PullConsumer(PolledConsumer):
                 was_there = await self._outcomes.call(self._control.unsubscribe, topic, False)
         if failure is not None:
             raise failure
-        # Natively a topic is left already while nobody polls for too long.
+        # After `max_poll_interval` without a poll the native consumer has left the topic itself.
         if not was_there and not was_known:
             raise ConfigError(f"topic `{topic}` is not subscribed to")
 
@@ -330,7 +330,7 @@ class PullConsumer(PolledConsumer):
         except Exception as error:  # noqa: BLE001 - `close` raises it
             failure = error
         finally:
-            # A loop that is closed has nothing left to leave.
+            # A closed loop needs no clean-up.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._outcomes.close)
             self._unlog()

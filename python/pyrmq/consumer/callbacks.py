@@ -1,4 +1,4 @@
-"""The thread that calls the application's code, which the native consumer cannot.
+"""The thread that calls application code for the native consumer, which never calls Python.
 
 It calls the application's allocation strategy, answers operators' requests to a running consumer
 (its stacks, the handling of one message), writes the offsets of a broadcasting member, and looks
@@ -76,7 +76,7 @@ class CallbackThread:
         self._thread.start()
 
     def end(self) -> None:
-        """End the thread; the native consumer is closed then, or will be."""
+        """End the thread. Close the native consumer before or soon after."""
         self._is_ended.set()
         self._control.wake_callbacks()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
@@ -145,10 +145,10 @@ class CallbackThread:
             mine = self._allocator.allocate(client_id, queues, list(members))
             known = {queue: place for place, queue in enumerate(queues)}
             topic = queues[0].topic if queues else ""
-            strange = [queue for queue in mine if queue.topic == topic and queue not in known]
-            if strange:
+            unknown = [queue for queue in mine if queue.topic == topic and queue not in known]
+            if unknown:
                 text = "group %s: the strategy of `allocate` gave queues that do not exist: %s"
-                _log.error(text, self._group, strange)
+                _log.error(text, self._group, unknown)
             found = {known[queue] for queue in mine if queue in known}
         except BaseException:
             # Not a list of queues: the native consumer fails at once, and tries again.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["BrokerFacts", "Facts", "Member", "NameServerFacts", "Query", "collect"]
 
 _AT_ONCE = 32
-_PATIENCE_S = 4.5
+_MIN_WAIT_S = 4.5
 _LEAST_S = 0.05
 """With less time left a request is not sent."""
 
@@ -127,16 +127,16 @@ class Facts:
 class _Server:
     """Sends requests to one server, and gives up if it hangs.
 
-    A server may answer the first request and hang in the next ones, so the time that it is waited
-    for in vain is limited for all of them together. Answers use none of it, so a slow network to
-    many members of a group hides nothing.
+    A server may answer the first request and then hang. So the time spent on requests without an
+    answer is limited for all of them together. Answered requests do not count, so a slow network
+    to many members of a group hides nothing.
     """
 
     def __init__(self, client: Client, query: Query, address: str) -> None:
         self.address = address
         self._client = client
         self._timeout = query.timeout
-        self._patience = max(query.timeout, _PATIENCE_S)
+        self._wait_left = max(query.timeout, _MIN_WAIT_S)
 
     def dial(self, code: int) -> Dialed:
         """Send a request; if it is refused, send it again as the user of the environment."""
@@ -148,14 +148,14 @@ class _Server:
 
     def request(self, code: int, fields: Mapping[str, str] | None = None) -> _core.Command:
         """Send a request; a failure is an answer without body, with a code that no server sends."""
-        timeout = min(self._timeout, self._patience)
+        timeout = min(self._timeout, self._wait_left)
         if timeout < _LEAST_S:
             return _core.Command(-1, {}, None, remark="it did not answer earlier requests")
         began = time.monotonic()
         try:
             return self._client.request(self.address, code, fields, timeout=timeout)
         except RmqError as error:
-            self._patience -= time.monotonic() - began
+            self._wait_left -= time.monotonic() - began
             return _core.Command(-1, {}, None, remark=str(error))
 
 

@@ -125,7 +125,7 @@ def _resolved(host: str, port: int, timeout: float) -> Sequence[_Address] | str:
     """Return the addresses of a name, or why there are none.
 
     The system's resolver takes no time limit and may wait for a silent name server for half a
-    minute, so it has a thread, for which the program's end does not wait.
+    minute, so it runs in a daemon thread.
     """
     answers: SimpleQueue[Sequence[_Address] | str] = SimpleQueue()
 
@@ -173,9 +173,9 @@ def _request(link: socket.socket, code: int, until: float) -> Dialed:
             link.settimeout(max(0.05, until - monotonic()))
             part = link.recv(1 << 16)
             seen += part
-            strange = _strange(seen, ended=not part)
-            if strange:
-                return Dialed("protocol", strange)
+            unexpected = _unexpected(seen, ended=not part)
+            if unexpected:
+                return Dialed("protocol", unexpected)
             decoded = _core.Command.decode(seen)
             if decoded is not None:
                 return Dialed("answered", answer=decoded[0], seconds=monotonic() - began)
@@ -187,7 +187,7 @@ def _request(link: socket.socket, code: int, until: float) -> Dialed:
         return Dialed("protocol", f"it answered {seen[:16]!r}: {error}")
 
 
-def _strange(seen: bytes, *, ended: bool) -> str:
+def _unexpected(seen: bytes, *, ended: bool) -> str:
     """Return what answered, if it cannot be RocketMQ."""
     if seen.startswith((b"HTTP/", b"<")):
         line = seen.split(b"\r\n")[0][:60].decode("latin-1")

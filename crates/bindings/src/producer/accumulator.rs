@@ -197,7 +197,7 @@ impl PyAccumulator {
         Ok(future)
     }
 
-    /// Sends a message behind earlier ones of its queue, and waits for the outcome.
+    /// Sends a message after earlier ones of its queue, and waits for the outcome.
     fn send_and_wait<'py>(
         &self,
         py: Python<'py>,

@@ -1,7 +1,7 @@
 //! Many messages in one call: from a Python iterable into batch frames, with an outcome for each message.
 //!
 //! Messages without a sharding key or queue are added to frames, each sent as soon as it is full, so encoding goes
-//! on while the first responses arrive. Those with a sharding key or queue go through the accumulator, behind earlier
+//! on while the first responses arrive. Those with a sharding key or queue go through the accumulator, after earlier
 //! messages of their queue, which keeps their order. A delayed message gets a frame of its own, since brokers refuse it
 //! in a batch. A call that ends early still waits for the messages already sent: their outcomes are reported with the
 //! error.

@@ -82,7 +82,7 @@ impl<'a, 'py> Frames<'a, 'py> {
         }
     }
 
-    /// Sends a message behind earlier ones for its queue; `alone`: in a frame of its own.
+    /// Sends a message after earlier ones for its queue; `alone`: in a frame of its own.
     pub(super) fn push(
         &mut self,
         (number, body, properties, flag): Member<'_>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! body, properties, map      -> Properties -> Batch (any queue, frames leave as soon as they are full)
-//! with sharding key or queue -> accumulator, behind what is for the same queue, so that order holds
+//! with sharding key or queue -> accumulator, after what is for the same queue, so that order holds
 //! delayed                    -> accumulator, each in a frame of its own (brokers refuse it in a batch)
 //! ```
 //! A row that cannot be a message is reported with its number, and the others are sent. The caller waits for the
@@ -209,7 +209,7 @@ impl Call<'_, '_> {
         }
     }
 
-    /// Sends a delayed message, or one for a queue, behind earlier ones for it.
+    /// Sends a delayed message, or one for a queue, after earlier ones for it.
     fn push(
         &mut self,
         row: usize,

@@ -31,7 +31,7 @@ impl RequestQueue {
 
 #[pymethods]
 impl RequestQueue {
-    /// Waits for a request, then returns it and those behind it, at most `most`. The list is empty if no request
+    /// Waits for a request, then returns it and those after it, at most `most`. The list is empty if no request
     /// arrived in time or the queue is closed.
     fn take(&self, py: Python<'_>, most: usize, timeout_ms: u64) -> PyResult<Vec<Request>> {
         let taken = enter::compute(py, || {

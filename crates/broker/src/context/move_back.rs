@@ -53,7 +53,7 @@ fn cut_orders(store: &Store, orders: &Orders) -> bool {
     tracing::warn!(
         count = shortened.len(),
         queues = named.join(", "),
-        "ordered groups had messages behind the end of the log, which was cut or lost messages: they are taken back"
+        "ordered groups had messages past the end of the log, which was cut or lost messages: they are taken back"
     );
     true
 }

@@ -2,7 +2,7 @@
 //! The requests are answered in `processor/pop/`.
 //!
 //! ```text
-//! pop     reads behind the group's offset -> pop check point to the revive topic through the timer -> offset moves on
+//! pop     reads from the group's offset -> pop check point to the revive topic through the timer -> offset moves on
 //! ack     an acknowledgement takes the same way, due when the message would come back
 //! revive  a pop check point comes out of the timer, then its acknowledgements; what has none goes to the retry topic
 //! ```

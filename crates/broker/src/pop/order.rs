@@ -235,7 +235,8 @@ impl Orders {
         shortened
     }
 
-    /// Where the groups go on that popped or acknowledged something since `since_ms`: topic, group, queue and offset.
+    /// The next offset of each group that popped or acknowledged something since `since_ms`: topic, group, queue and
+    /// offset.
     pub(crate) fn progress_since(&self, since_ms: i64) -> Vec<(String, String, i32, i64)> {
         let wrapper = self.table();
         let mut progress = Vec::new();
@@ -335,7 +336,7 @@ fn visible_at(order: &OrderInfo, now_ms: i64) -> Option<i64> {
     times.filter(|time| *time > now_ms).max()
 }
 
-/// Where the group goes on.
+/// The offset at which the group goes on.
 fn next_offset(order: &OrderInfo) -> i64 {
     let behind_all = || offsets_of(order).last().unwrap_or(0).saturating_add(1);
     open_offsets(order).next().unwrap_or_else(behind_all)

@@ -77,9 +77,9 @@ impl Missing {
 
 /// How a request is served once it has waited.
 pub(super) enum Resume {
-    /// By itself.
+    /// As a request of its own.
     Single(Arc<dyn Processor>),
-    /// By itself, but only while its connection is open: otherwise it is dropped.
+    /// As a request of its own, but only while its connection is open: otherwise it is dropped.
     OfConnection(Arc<dyn Processor>),
     /// Together with the others of this kind: requests that waited together are served as one batch.
     Batched(Arc<dyn BatchProcessor>),
@@ -117,7 +117,7 @@ struct WaitList {
     order_keys: HashMap<OrderKey, usize>,
     /// Whether a thread serves the list.
     has_worker: bool,
-    /// While requests are handed to their rows: the connections that have added requests meanwhile.
+    /// Set while requests are handed to their rows: the connections that have added requests meanwhile.
     paused: Option<HashMap<u64, Pause>>,
 }
 

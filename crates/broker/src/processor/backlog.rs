@@ -95,9 +95,9 @@ pub(super) struct BacklogFull(pub(super) Load);
 /// Why a request did not fit: what is used, and the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoRoom {
-    /// By the requests of all connections.
+    /// The requests of all connections use too much: their load, and the limit.
     OfAll(Load, Load),
-    /// By those of its own connection.
+    /// The requests of its own connection use too much: their load, and the limit.
     OfConnection(Load, Load),
 }
 

@@ -1,6 +1,6 @@
-//! Threads that wait for outcomes which come together, woken one behind the other.
+//! Threads that wait for outcomes which come together, woken one after the other.
 //!
-//! The first is woken by the thread that has the outcomes, and each wakes the one behind it as soon as it runs, before
+//! The first is woken by the thread that has the outcomes, and each wakes the next one as soon as it runs, before
 //! it goes on: with all awake at once they would fight for what they need next (the interpreter), and most would be put
 //! to sleep a second time. Nobody depends on what another does afterwards. One that no longer waits is skipped.
 
@@ -77,12 +77,12 @@ impl<T> SendWaiter<T> {
 }
 
 impl<T> Drop for SendWaiter<T> {
-    /// A thread that left without its outcome woke no other: those behind it are woken here.
+    /// A thread that left without its outcome woke no other: the next ones are woken here.
     fn drop(&mut self) {
         let mut next = self.take_next();
         while let Some(waiter) = next {
             waiter.ready.notify_one();
-            // In a loop: where many have left, each dropping the one behind it would recurse deeply.
+            // In a loop: where many have left, each dropping the next one would recurse deeply.
             next = Arc::try_unwrap(waiter).ok().and_then(|mut gone| gone.take_next());
         }
     }

@@ -170,7 +170,7 @@ impl RangeReader {
         Ok(())
     }
 
-    /// Goes on behind `to`; the pulls behind the front one find out for themselves.
+    /// Goes on after `to`; the pulls after the front one find out for themselves.
     fn skip_lost_range(&mut self, range: &Arc<Range>, to: i64) {
         self.retry = None;
         if let Some(front) = self.window.pop_front() {

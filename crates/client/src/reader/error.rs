@@ -20,7 +20,7 @@ pub struct Range {
     pub queue_id: i32,
     /// First offset.
     pub start: i64,
-    /// Offset behind the last.
+    /// Offset after the last.
     pub end: i64,
 }
 
@@ -74,7 +74,7 @@ pub enum RangeError {
         highest: i64,
     },
     /// A message cannot be read.
-    #[error("{range}: the message at offset {offset} or behind cannot be read: {cause}")]
+    #[error("{range}: the message at offset {offset} or a later one cannot be read: {cause}")]
     Message {
         /// What was read.
         range: Arc<Range>,
@@ -100,7 +100,7 @@ pub struct Lost {
     pub range: Arc<Range>,
     /// First offset.
     pub from: i64,
-    /// Offset behind the last.
+    /// Offset after the last.
     pub to: i64,
 }
 

@@ -35,7 +35,7 @@ impl ClientOptions {
         }
     }
 
-    /// The part of a topic's name behind the namespace, which is the topic as the caller knows it.
+    /// The part of a topic's name after the namespace, which is the topic as the caller knows it.
     pub fn inside<'a>(&self, name: &'a str) -> &'a str {
         if self.namespace.is_empty() {
             return name;

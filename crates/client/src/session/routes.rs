@@ -154,7 +154,7 @@ impl Routes {
             return then(Ok(route));
         }
         let mut lookups = self.shared.lookups();
-        // Between the look above and the lock the topic may have become known.
+        // Between the check above and the lock the topic may have become known.
         if let Some(route) = self.cached(topic) {
             drop(lookups);
             return then(Ok(route));

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 /// A topic as a client knows it.
 #[derive(Debug, Clone)]
 pub struct TopicRoute {
-    /// As the name server sent it; of the topic that stands in for it when `guessed`.
+    /// The route as the name server sent it. If `guessed`, it is the route of the template topic (`TBW102`).
     pub route: Arc<Route>,
     /// The queues that may be written to, in Apache's order.
     pub published: Arc<TopicPublishInfo>,
@@ -22,9 +22,9 @@ pub struct TopicRoute {
     pub healths: Healths,
     /// True when the topic does not exist yet: the first send creates it.
     pub guessed: bool,
-    /// Which queue is next; kept when the route is asked for again.
+    /// Chooses the next queue. A refreshed route keeps it.
     pub selector: Arc<QueueSelector>,
-    /// How often the route was refreshed since it was last used; kept, too.
+    /// How often the route was refreshed since it was last used. A refreshed route keeps it.
     pub(super) idle: Arc<AtomicU32>,
     /// What the headers of all messages to this topic begin with; written by the first of them.
     pub(crate) head_start: OnceLock<HeadStart>,
@@ -84,7 +84,7 @@ impl TopicRoute {
         }
     }
 
-    /// The address to read a broker's queues at: the master's, else of the lowest id.
+    /// The address to read a broker's queues at: the master's, or else that of the lowest id.
     pub fn reader_of(&self, broker: &str) -> Option<String> {
         self.reader_at(broker, MASTER_ID).map(|(_, address)| address)
     }

@@ -48,7 +48,7 @@ pub fn encode(item: &BatchItem<'_>, out: &mut Vec<u8>) -> Result<(), WireError> 
     encode_parts(item.flag, item.body, [item.properties], out)
 }
 
-/// Appends an item, or nothing if it does not fit its length fields. The parts of its properties are written one behind
+/// Appends an item, or nothing if it does not fit its length fields. The parts of its properties are written one after
 /// the other, so that a caller that has them apart need not join them first.
 #[inline]
 pub fn encode_parts<const N: usize>(

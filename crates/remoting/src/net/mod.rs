@@ -4,7 +4,7 @@
 //! socket -> connection task: read, decode every whole frame in the buffer
 //!             response -> the waiting request by opaque
 //!             request  -> table row: native   -> Processor::process on this task
-//!                                    batched  -> the connection's RequestBatch, which ends behind the last request
+//!                                    batched  -> the connection's RequestBatch, which ends after the last request
 //!                                    python   -> Requests queue (full: SYSTEM_BUSY), answered from a Python thread
 //!                                    refused  -> REQUEST_CODE_NOT_SUPPORTED with the row's remark
 //!           then write all ready frames in one vectored write

@@ -62,12 +62,12 @@ def end_of(last: Segment, marks: bytes, known: int = 0, *, may_be_torn: bool = F
 
 
 def _scanned(descriptor: int, last: Segment, at: int, *, may_be_torn: bool) -> int:
-    piece, patience = _PIECE, 0.0
+    piece, stalled_since = _PIECE, 0.0
     while at < last.end:
         data = os.pread(descriptor, piece, at - last.base)
         _, end, why, reason = _core.scan_records(data, at, last.base, True)
         if end > at:
-            at, piece, patience = end, _PIECE, 0.0
+            at, piece, stalled_since = end, _PIECE, 0.0
             if why == "blank":
                 return last.end
             continue
@@ -83,8 +83,8 @@ def _scanned(descriptor: int, last: Segment, at: int, *, may_be_torn: bool) -> i
             return at
         # A running broker may be writing it.
         now = time.monotonic()
-        patience = patience or now
-        if may_be_torn or now - patience > _WRITTEN_SECONDS:
+        stalled_since = stalled_since or now
+        if may_be_torn or now - stalled_since > _WRITTEN_SECONDS:
             raise ConfigError(
                 f"{last.path} is damaged at position {at}: {reason or 'no record begins there'}. "
                 "Fix: `pyrmq log verify` and `pyrmq log repair`"

@@ -127,7 +127,7 @@ fn in_order(context: &BrokerContext, topic: &Topic, taken: &Taken<'_>, offset: i
         OrderedAck::Advance(next) => next,
         OrderedAck::Lost if !was_handed_out(context, taken, offset) => return Ok(()),
         // A kill has lost what was handed out, and offsets that were committed since the file was written. The pop
-        // began at the group's offset, so what lies before is done. Apache goes on behind the message, and loses those
+        // began at the group's offset, so what lies before is done. Apache goes on after the message, and loses those
         // before it that are not acknowledged any more.
         OrderedAck::Lost => {
             let first = taken.start_offset.max(committed.unwrap_or(taken.start_offset));

@@ -1,4 +1,4 @@
-//! After a kill, moves the offsets of groups behind the messages that they were handed, or in order have acknowledged.
+//! After a kill, moves the offsets of groups past the messages that they were handed, or in order have acknowledged.
 //!
 //! Offsets are written every few seconds (`flushConsumerOffsetInterval`), pop check points at once. Without this,
 //! messages that were popped and acknowledged since the last write would be handed out again; what was not acknowledged
@@ -84,7 +84,7 @@ fn advance_by(
     Ok(advanced)
 }
 
-/// Moves the offset of a pop check point's group behind its messages. False: it was there, or the record is none.
+/// Moves the offset of a pop check point's group past its messages. False: it was there, or the record is none.
 fn advance(context: &BrokerContext, revive_topic: &str, record: &Record<'_>) -> Result<bool, WireError> {
     let leads_to = record.properties.get(names::REAL_TOPIC).unwrap_or(record.topic);
     if leads_to != revive_topic || record.properties.get(names::TAGS) != Some(CHECK_POINT_TAG) {
@@ -103,7 +103,7 @@ fn advance(context: &BrokerContext, revive_topic: &str, record: &Record<'_>) -> 
     };
     let next = point.start_offset.saturating_add(i64::from(last) + 1);
     let committed = context.offsets.get(group, name, point.queue_id).unwrap_or(0);
-    // A pop check point that the timer delivered stands behind what was stored meanwhile.
+    // A pop check point that the timer delivered stands after what was stored meanwhile.
     let log_end = record.properties.get(LOG_END).and_then(|end| end.parse().ok());
     let log_end = log_end.unwrap_or(record.physical_offset);
     if next <= committed

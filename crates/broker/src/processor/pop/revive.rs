@@ -116,7 +116,7 @@ impl ReviveQueue {
     }
 
     fn pass(&mut self, context: &BrokerContext, topic: &str, earlier: &BroughtBack) -> Result<(), Refusal> {
-        // What was delivered before this look is read by it.
+        // What was delivered before this pass is read by it.
         let due = self.due(context);
         self.read(context, topic)
             .map_err(|error| Refusal::of_put(&error))?;

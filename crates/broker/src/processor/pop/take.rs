@@ -118,7 +118,7 @@ impl Pop {
     }
 
     /// Takes messages from the topic and its retry topic. Apache reads the retry topic first in one pop of five, else
-    /// behind the topic, so that neither starves.
+    /// after the topic, so that neither starves.
     fn take(
         &self,
         header: &PopMessageRequestHeader<'_>,

@@ -92,7 +92,7 @@ impl Pop {
             pop.reply.send(wait.full);
             return;
         }
-        // Messages may have arrived between the look and the wait.
+        // Messages may have arrived between the read and the wait.
         if wait.is_complete
             && let Some(known) = self.context.topics.get(&topic)
             && self.messages(
@@ -152,7 +152,7 @@ impl Pop {
         })))
     }
 
-    /// Looks for messages behind the group's offsets.
+    /// Looks for messages after the group's offsets.
     fn messages(&self, topic: &Topic, group: &str, queue_id: i32, order: QueueOrder<'_>) -> Messages {
         let context = &self.context;
         let mut opens_at = None;

@@ -279,7 +279,7 @@ fn close_superseded(context: &BrokerContext) -> Result<(), StoreError> {
     let first = || transactions.tables().superseded.front().copied();
     while let Some(half_offset) = first() {
         transactions.write_op(&context.store, context.store_host(), half_offset)?;
-        // Others only add behind it.
+        // Others only append.
         transactions.tables().superseded.pop_front();
     }
     Ok(())

@@ -331,7 +331,7 @@ impl PopShared {
         }
     }
 
-    /// Keeps messages for the next call, in front of all others or behind them. Closed, it returns them.
+    /// Keeps messages for the next call, before or after all others. Closed, it returns them.
     pub(crate) fn hold(&self, batch: PopBatch, is_first: bool) -> Option<Vec<Popped>> {
         let mut state = self.state();
         if state.is_closed {

@@ -124,7 +124,7 @@ impl ListenerState {
     }
 
     /// Messages given back before a later one of the queue was finished. A consumer that ends hands out these only: if
-    /// they stayed, what is done behind them would be delivered again.
+    /// they stayed, what is done after them would be delivered again.
     fn take_gap(&mut self, max: usize) -> Option<Messages> {
         let below = self.in_flight.highest_finished()?;
         let is_below = |one: &Messages, index| one.chunk.offset(index).is_some_and(|offset| offset < below);
@@ -227,7 +227,7 @@ impl ProcessQueue {
     }
 
     /// How many messages may be handed out before the span is used up. Of a queue that keeps its order nothing is done
-    /// behind a message that is not.
+    /// after a message that is not.
     fn span_left(&self, order: Order) -> usize {
         if order == Order::Queue {
             return usize::MAX;
@@ -237,7 +237,7 @@ impl ProcessQueue {
 
     /// Gives a listener what a consumer that ends must not leave undone (see [`ListenerState::take_gap`]).
     pub(crate) fn hand_out_gap(&mut self, max: usize, order: Order) -> Option<Messages> {
-        // With an order of the queue nothing is done behind a message that is not.
+        // With an order of the queue nothing is done after a message that is not.
         (order != Order::Queue)
             .then(|| self.listeners.take_gap(max))
             .flatten()

@@ -39,7 +39,7 @@ pub struct Messages {
     pub chunk: Arc<Chunk>,
     /// Index of the first.
     pub first: usize,
-    /// Index behind the last.
+    /// Index after the last.
     pub end: usize,
     /// Times that a listener of this process was given them before.
     pub tries: i32,
@@ -180,7 +180,7 @@ impl ProcessQueue {
         self.listeners.restart();
     }
 
-    /// Goes back to this offset, and forgets what was fetched; what was done behind it is not done any more. False: the
+    /// Goes back to this offset, and forgets what was fetched; what was done after it is not done any more. False: the
     /// queue is not beyond this offset, and stays where it is.
     pub(crate) fn go_back(&mut self, offset: i64, generation: u64) -> bool {
         if offset >= self.delivered {
@@ -261,7 +261,7 @@ impl ProcessQueue {
         let answer = share.answer_bytes().max(self.usual_answer);
         let in_flight = self.listeners.in_flight.bytes();
         let fits = self.buffered + in_flight + answer <= share.bytes && self.has_room(share);
-        // A large message that a listener has does not stop those behind it.
+        // A large message that a listener has does not stop those after it.
         let fits = fits || (self.chunks.is_empty() && in_flight <= share.bytes * 2 && self.has_room(share));
         let is_wanted = !self.is_paused && !self.phase.is_going();
         !self.pull_is_scheduled && is_wanted && self.next_pull.is_some() && fits

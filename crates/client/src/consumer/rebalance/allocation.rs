@@ -84,9 +84,9 @@ impl ConsumerShared {
         }
     }
 
-    /// The indexes of queues that another member may have still: all but those of a member that has left the group
-    /// since the last look, which committed before it left. If more has changed, others may have had its queues in
-    /// between; if the queues have changed, too, nobody knows which ones were its own.
+    /// The indexes of the queues that another member may still own. If all that changed is that one member has left,
+    /// its queues are free, because it committed before it left. If more has changed, all queues count as owned: others
+    /// may have had them in between, and if the queues have changed nobody knows which ones a member had.
     pub(super) fn contended(
         &self,
         topic: &str,

@@ -12,7 +12,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// While a master is away the pause is doubled this often at most: to 8 s.
 const MAX_DOUBLINGS: u32 = 3;
 
-/// Topics whose last look failed.
+/// Topics whose last rebalance failed.
 #[derive(Debug, Default)]
 pub(super) struct FailedTopics {
     /// Whether the topic has queues that wait for their master, and nothing else is missing.

@@ -121,7 +121,7 @@ impl ConsumerShared {
                 return;
             }
             let before = self.routes.cached(&topic);
-            // A failure has been logged, and the next look comes.
+            // The failure has been logged, and the next rebalance tries again.
             if let (Some(before), Ok(now)) = (before, self.routes.refresh(&topic).await)
                 && before.route.subscribed() != now.route.subscribed()
             {

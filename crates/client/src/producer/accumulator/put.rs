@@ -156,7 +156,7 @@ impl<T: Send + 'static> Accumulator<T> {
         Ok(Some(key))
     }
 
-    /// Adds a message to its partition, behind everything that is there. After an error the permit is untouched.
+    /// Adds a message to its partition, after everything that is there. After an error the permit is untouched.
     pub(super) fn put<B: Borrow<Arc<BackPressure>>>(
         &self,
         bodies: &mut BytesMut,

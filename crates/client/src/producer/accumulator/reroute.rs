@@ -69,7 +69,7 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    /// Puts each message of a batch into the partition of its hash, behind what is there.
+    /// Puts each message of a batch into the partition of its hash, after what is there.
     fn requeue(
         &self,
         state: &mut AccumulatorState<T>,

@@ -32,7 +32,7 @@ pub(super) struct AccumulatorState<T> {
     pub(super) routes: HashMap<Arc<str>, Arc<TopicPublishInfo>>,
     /// Partitions that wait to be uncorked.
     pub(super) corked: Vec<PartitionKey>,
-    /// Bodies that travel alone are copied into this, one behind the other.
+    /// Bodies that travel alone are copied into this, one after the other.
     pub(super) bodies: BytesMut,
     /// The timer is awake.
     pub(super) ticking: bool,

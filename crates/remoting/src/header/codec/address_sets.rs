@@ -45,7 +45,7 @@ pub enum SetAddressError {
     /// A part without `=`, or with an illegal name before it.
     #[error("`{0}` does not begin with a name of 1 to 64 characters of a-z A-Z 0-9 _ - and `=`")]
     Name(String),
-    /// No address behind the name.
+    /// No address after the name.
     #[error("`{0}` is not host:port")]
     Address(String),
     /// A set occurs twice.

@@ -136,7 +136,7 @@ impl Links {
             };
             match link.request(request, when, member) {
                 Ok(()) => {
-                    // It may have left since the look above: then nobody else ends this wait before its time.
+                    // It may have left since the check above: then nobody else ends this wait before its time.
                     if closed.load(Ordering::Acquire) {
                         link.abandon(member);
                     }

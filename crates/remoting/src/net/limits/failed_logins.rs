@@ -1,6 +1,6 @@
 //! Slows down failed logins: each failure of an address makes its next one wait longer.
 //!
-//! Only the connection that failed waits, for its answer and with whatever it sent behind: other addresses, and others
+//! Only the connection that failed waits, for its answer and with what it sent after it: other addresses, and others
 //! at the same address, are served as before. Memory is bounded: the newest addresses are remembered.
 
 use crate::net::limits::address_map::AddressMap;

@@ -36,7 +36,7 @@ pub(crate) struct Written {
     pub(crate) cost: usize,
     /// Range of the frame's head in `heads`, including a small body after it.
     at: Range<usize>,
-    /// The frame's body; `None` if it was copied behind the head.
+    /// The frame's body; `None` if it was copied after the head.
     pub(crate) body: Option<Bytes>,
 }
 

@@ -6,7 +6,7 @@
 //! version 2: signature 12 | version and command 1 | family 1 | length 2 | addresses | (type 1 | length 2 | value)*
 //! ```
 //! A header is believed only if it comes from one of [`ProxySources`]. Neither first byte, `P` or CR, begins a frame or
-//! a TLS handshake. Reading takes no byte behind the header: those belong to TLS or to the first frame.
+//! a TLS handshake. Reading takes no byte after the header: those belong to TLS or to the first frame.
 
 use crate::net::{CloseReason, Network};
 use proxy_header::{ParseConfig, Protocol, ProxyHeader};

@@ -32,7 +32,7 @@ pub trait RequestBatch: Send + fmt::Debug {
     /// Handles one request like [`Processor::process`]; the answer may wait for the end of the batch.
     fn process(&mut self, request: Command, peer: &Peer, reply: Reply);
 
-    /// Called behind the last request that was there. It runs on the connection's task, in front of the write of the
+    /// Called after the last request that was there. It runs on the connection's task, in front of the write of the
     /// answers, and must not block for long.
     fn end(&mut self);
 }

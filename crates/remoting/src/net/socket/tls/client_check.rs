@@ -33,7 +33,7 @@ impl ClientCheck {
         })
     }
 
-    /// Why the certificates of a client are refused, its own first, each in DER form; `None` if they are not.
+    /// Checks a client's chain of certificates (DER, its own first). Returns why it is refused; `None`: it is accepted.
     pub fn refusal(&self, chain: &[Vec<u8>]) -> Option<String> {
         let mut chain = chain.iter().map(|der| CertificateDer::from(der.as_slice()));
         let Some(own) = chain.next() else {

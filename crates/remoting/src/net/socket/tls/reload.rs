@@ -38,7 +38,7 @@ fn versions(files: &[Pem]) -> Versions {
 impl<T> Reload<T> {
     /// Makes the value for the first time.
     pub(super) fn new(files: Vec<Pem>, make: Make<T>) -> Result<Self, TlsError> {
-        // Before the files are read: a change meanwhile is seen at the next look.
+        // Before the files are read: a change meanwhile is seen by the next check.
         let versions = versions(&files);
         let state = State {
             value: make()?,
@@ -69,7 +69,7 @@ impl<T> Reload<T> {
                 (state.value, state.versions, state.refused) = (value, versions, None);
                 tracing::info!(files = ?self.files, "certificates and keys were read again");
             }
-            // They are read again at the next look: the cause may go without a change of the files, as a clock, an
+            // They are read again by the next check: the cause may go without a change of the files, as a clock, an
             // owner or a lack of descriptors does.
             Err(error) => {
                 let text = error.to_string();
