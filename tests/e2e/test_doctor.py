@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import socket
+import subprocess
+import sys
+import termios
 import threading
 import time
 from contextlib import contextmanager
@@ -154,7 +159,7 @@ def test_a_server_that_never_answers() -> None:
 def test_a_server_that_hangs_after_its_first_answer_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyrmq.doctor.facts._PATIENCE_S", 0.3)
+    monkeypatch.setattr("pyrmq.doctor.servers._PATIENCE_S", 0.3)
     with own_name_server(tmp_path) as names, hanging(names.address) as (address, unanswered):
         seen = collect(Query([address], "orders", None, 0.3))
     # Its route and its options are not asked for: that would take two more limits.
@@ -442,6 +447,74 @@ def test_the_command_prints_findings_for_people_and_for_programs(
     assert main(["doctor", "-n", address, "--json"]) == 1
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["check"] == "name-server-name"
+
+
+def on_a_terminal(columns: int, *words: str) -> str:
+    """Run the command on a terminal of this width; return what it wrote there."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    command = [sys.executable, "-m", "pyrmq", "doctor", *words]
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    try:
+        while part := os.read(ours, 65536):
+            seen += part
+    except OSError:
+        # The other side of the terminal is closed.
+        pass
+    finally:
+        os.close(ours)
+    assert process.wait(30) == 1, seen
+    return seen.decode()
+
+
+def test_a_terminal_shows_which_server_is_waited_for_and_which_check_runs() -> None:
+    with socket.create_server((HOST, 0)) as silent:
+        address = f"{HOST}:{silent.getsockname()[1]}"
+        words = ("-n", address, "--timeout", "0.3")
+        wide = on_a_terminal(200, *words)
+        narrow = on_a_terminal(30, *words)
+        plain = on_a_terminal(200, *words, "--json")
+    steps = wide.split("\r\x1b[K")
+    assert steps[1] == f"name servers: 0 of 1 done, waiting for {address}"
+    assert steps[2:-1] == [
+        f"check {number} of {len(CHECKS)}: {check.name}" for number, check in enumerate(CHECKS, 1)
+    ]
+    # The last one wiped the line for the findings.
+    assert steps[-1].startswith("error: name server")
+    cut = narrow.split("\r\x1b[K")[1:-1]
+    assert cut == [step[:29] for step in steps[1:-1]]
+    assert "\x1b" not in plain
+    assert json.loads(plain)["check"] == "name-server-port"
+
+
+def test_a_pipe_gets_no_progress() -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        address = f"{HOST}:{taken.getsockname()[1]}"
+    command = [sys.executable, "-m", "pyrmq", "doctor", "-n", address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout.startswith("error: name server")
+    assert done.stderr == ""
+
+
+def test_the_steps_of_an_examination_name_each_kind_of_server() -> None:
+    steps: list[str] = []
+    with cluster() as running:
+        with Admin(name_server=running.name_server) as admin:
+            admin.create_topic("orders", queues=2)
+        consumer = PushConsumer(name_server=running.name_server, group="kitchen")
+        consumer.subscribe("orders", print)
+        consumer.start()
+        asked = Query([running.name_servers[0].address], None, "kitchen", 5.0)
+        await_true(lambda: len(collect(asked).members) == 1)
+        assert examine(running.name_server, group="kitchen", report=steps.append) == []
+        address = running.broker.address
+        consumer.close()
+    assert steps[0].startswith("name servers: 0 of 1 done, waiting for ")
+    assert steps[1] == f"brokers: 0 of 1 done, waiting for broker-a ({address})"
+    assert steps[2].startswith("group kitchen: 0 members done, waiting for ")
+    assert len(steps) == 3 + len(CHECKS)
 
 
 def test_addresses() -> None:

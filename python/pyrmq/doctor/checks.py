@@ -251,6 +251,7 @@ def examine(
     topic: str | None = None,
     group: str | None = None,
     timeout: float = 3.0,
+    report: Callable[[str], object] = lambda _: None,
 ) -> list[Finding]:
     """Run all :data:`CHECKS`; errors come first.
 
@@ -261,6 +262,8 @@ def examine(
         group: Also check this consumer group.
         timeout: Seconds for each request. All servers are asked at the same time, and a server
             that hangs is given up after 4.5 s in all (or `timeout`, if that is more).
+        report: Called in this thread with a text for each step: the server that is waited for, then
+            the check that runs. Servers' names are in it as they sent them.
 
     Returns:
         The problems; empty for a healthy cluster.
@@ -272,9 +275,10 @@ def examine(
         >>> examine("127.0.0.1:9876")  # doctest: +SKIP
         [Finding(check='name-server-port', level='error', ...)]
     """
-    facts = collect(Query(name_servers(name_server), topic, group, timeout))
+    facts = collect(Query(name_servers(name_server), topic, group, timeout), report)
     found: defaultdict[Level, list[Finding]] = defaultdict(list)
-    for check in CHECKS:
+    for number, check in enumerate(CHECKS, 1):
+        report(f"check {number} of {len(CHECKS)}: {check.name}")
         for values in check.probe(facts):
             cause, fix = check.cause.format_map(values), check.fix.format_map(values)
             found[check.level].append(Finding(check.name, check.level, cause, fix))

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import BROKER_STATUS, NAME_SERVER_STATUS
-from pyrmq.doctor.network import Dialed, dial, is_container_bridge, split
+from pyrmq.doctor.network import Dialed, is_container_bridge, split
+from pyrmq.doctor.servers import Server, from_all
 from pyrmq.errors import RmqError
 from pyrmq.remoting import Client
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = ["BrokerFacts", "Facts", "Member", "NameServerFacts", "Query", "collect"]
 
 _AT_ONCE = 32
-_MIN_WAIT_S = 4.5
-_LEAST_S = 0.05
-"""With less time left a request is not sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,51 +122,23 @@ class Facts:
     members: Sequence[Member] = ()
 
 
-class _Server:
-    """Sends requests to one server, and gives up if it hangs.
+def collect(query: Query, report: Callable[[str], object] = lambda _: None) -> Facts:
+    """Read from every server. Nothing is raised: a failure is a fact.
 
-    A server may answer the first request and then hang. So the time spent on requests without an
-    answer is limited for all of them together. Answered requests do not count, so a slow network
-    to many members of a group hides nothing.
+    Args:
+        query: The subject.
+        report: Called with a text for each step, in this thread.
     """
-
-    def __init__(self, client: Client, query: Query, address: str) -> None:
-        self.address = address
-        self._client = client
-        self._timeout = query.timeout
-        self._wait_left = max(query.timeout, _MIN_WAIT_S)
-
-    def dial(self, code: int) -> Dialed:
-        """Send a request; if it is refused, send it again as the user of the environment."""
-        dialed = dial(self.address, code, self._timeout)
-        if dialed.answer is None or dialed.answer.code == ResponseCode.SUCCESS:
-            return dialed
-        signed = self.request(code)
-        return replace(dialed, answer=signed) if signed.code == ResponseCode.SUCCESS else dialed
-
-    def request(self, code: int, fields: Mapping[str, str] | None = None) -> _core.Command:
-        """Send a request; a failure is an answer without body, with a code that no server sends."""
-        timeout = min(self._timeout, self._wait_left)
-        if timeout < _LEAST_S:
-            return _core.Command(-1, {}, None, remark="it did not answer earlier requests")
-        began = time.monotonic()
-        try:
-            return self._client.request(self.address, code, fields, timeout=timeout)
-        except RmqError as error:
-            self._wait_left -= time.monotonic() - began
-            return _core.Command(-1, {}, None, remark=str(error))
-
-
-def collect(query: Query) -> Facts:
-    """Read from every server. Nothing is raised: a failure is a fact."""
     client = Client(connect_timeout=query.timeout)
     try:
         with ThreadPoolExecutor(_AT_ONCE, "pyrmq-doctor") as pool:
-            servers = list(
-                pool.map(
-                    lambda address: _name_server(_Server(client, query, address), query),
-                    query.name_servers,
-                )
+            servers = from_all(
+                pool,
+                "name server",
+                query.name_servers,
+                query.name_servers,
+                lambda address: _name_server(Server(client, query.timeout, address), query),
+                report,
             )
             places = sorted(
                 {
@@ -177,16 +147,21 @@ def collect(query: Query) -> Facts:
                     for (name, number), address in server.brokers.items()
                 }
             )
-            links = {address: _Server(client, query, address) for _, _, address in places}
-            brokers = list(
-                pool.map(lambda place: _broker(links[place[2]], place[0], place[1]), places)
+            links = {address: Server(client, query.timeout, address) for _, _, address in places}
+            brokers = from_all(
+                pool,
+                "broker",
+                [f"{name} ({address})" for name, _, address in places],
+                places,
+                lambda place: _broker(links[place[2]], place[0], place[1]),
+                report,
             )
-        return Facts(query, servers, brokers, _members(links, query, brokers))
+        return Facts(query, servers, brokers, _members(links, query, brokers, report))
     finally:
         client.close()
 
 
-def _name_server(server: _Server, query: Query) -> NameServerFacts:
+def _name_server(server: Server, query: Query) -> NameServerFacts:
     dialed = server.dial(RequestCode.GET_BROKER_CLUSTER_INFO)
     if dialed.answer is None or dialed.answer.code != ResponseCode.SUCCESS:
         return NameServerFacts(server.address, dialed)
@@ -215,7 +190,7 @@ def _name_server(server: _Server, query: Query) -> NameServerFacts:
     )
 
 
-def _broker(server: _Server, name: str, number: int) -> BrokerFacts:
+def _broker(server: Server, name: str, number: int) -> BrokerFacts:
     address = server.address
     try:
         outside = is_container_bridge(split(address)[0])
@@ -239,7 +214,7 @@ def _broker(server: _Server, name: str, number: int) -> BrokerFacts:
     return BrokerFacts(name, number, address, dialed, runtime, config, status, offset)
 
 
-def _config(server: _Server, code: int) -> dict[str, str]:
+def _config(server: Server, code: int) -> dict[str, str]:
     """Ask a server for its options; none if it does not answer."""
     lines = (server.request(code).body or b"").decode("utf-8", "replace")
     pairs = (line.partition("=") for line in lines.splitlines() if "=" in line)
@@ -267,7 +242,10 @@ def _offset(time_ms: object, began: float) -> float | None:
 
 
 def _members(
-    links: Mapping[str, _Server], query: Query, brokers: Iterable[BrokerFacts]
+    links: Mapping[str, Server],
+    query: Query,
+    brokers: Iterable[BrokerFacts],
+    report: Callable[[str], object],
 ) -> list[Member]:
     """Request the subscriptions of each consumer of the group, through a broker."""
     if query.group is None:
@@ -284,6 +262,7 @@ def _members(
             name = str(one.get("clientId", ""))
             if name in found:
                 continue
+            report(f"group {query.group}: {len(found)} members done, waiting for {name}")
             fields = {"consumerGroup": query.group, "clientId": name, "jstackEnable": "false"}
             code = RequestCode.GET_CONSUMER_RUNNING_INFO
             running = _json(server.request(code, fields).body)

@@ -1,0 +1,83 @@
+"""Requests to servers: how long each is waited for, and which one."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from pyrmq import _core
+from pyrmq.codes import ResponseCode
+from pyrmq.doctor.network import Dialed, dial
+from pyrmq.errors import RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyrmq.remoting import Client
+
+__all__ = ["Server", "from_all"]
+
+_Target = TypeVar("_Target")
+_Found = TypeVar("_Found")
+
+_MIN_WAIT_S = 4.5
+_LEAST_S = 0.05
+"""With less time left a request is not sent."""
+
+
+class Server:
+    """Sends requests to one server, and gives up if it hangs.
+
+    A server may answer the first request and then hang. So the time spent on requests without an
+    answer is limited for all of them together. Answered requests do not count, so a slow network
+    to many members of a group hides nothing.
+    """
+
+    def __init__(self, client: Client, timeout: float, address: str) -> None:
+        self.address = address
+        self._client = client
+        self._timeout = timeout
+        self._wait_left = max(timeout, _MIN_WAIT_S)
+
+    def dial(self, code: int) -> Dialed:
+        """Send a request; if it is refused, send it again as the user of the environment."""
+        dialed = dial(self.address, code, self._timeout)
+        if dialed.answer is None or dialed.answer.code == ResponseCode.SUCCESS:
+            return dialed
+        signed = self.request(code)
+        return replace(dialed, answer=signed) if signed.code == ResponseCode.SUCCESS else dialed
+
+    def request(self, code: int, fields: Mapping[str, str] | None = None) -> _core.Command:
+        """Send a request; a failure is an answer without body, with a code that no server sends."""
+        timeout = min(self._timeout, self._wait_left)
+        if timeout < _LEAST_S:
+            return _core.Command(-1, {}, None, remark="it did not answer earlier requests")
+        began = time.monotonic()
+        try:
+            return self._client.request(self.address, code, fields, timeout=timeout)
+        except RmqError as error:
+            self._wait_left -= time.monotonic() - began
+            return _core.Command(-1, {}, None, remark=str(error))
+
+
+def from_all(
+    pool: ThreadPoolExecutor,
+    kind: str,
+    names: Sequence[str],
+    servers: Sequence[_Target],
+    request: Callable[[_Target], _Found],
+    report: Callable[[str], object],
+) -> list[_Found]:
+    """Query servers at the same time, and report which one is waited for."""
+    requests = {
+        pool.submit(request, server): name for name, server in zip(names, servers, strict=True)
+    }
+    missing = set(requests)
+    while missing:
+        first = next(name for one, name in requests.items() if one in missing)
+        done = len(requests) - len(missing)
+        report(f"{kind}s: {done} of {len(requests)} done, waiting for {first}")
+        missing = wait(missing, return_when=FIRST_COMPLETED).not_done
+    return [one.result() for one in requests]
