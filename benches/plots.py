@@ -1,6 +1,6 @@
-"""Pictures of a results file, as SVG: how many times better each row is, with its range.
+"""Pictures of released figures, as SVG: how many times better each row is, with its range.
 
-They depend on nothing but the file, so that a test can hold the committed ones equal to it.
+They depend on nothing but these, so that a test can hold the committed ones equal to them.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ if TYPE_CHECKING:
 
     from benches.row import Row
 
-WIDTH, LINE, HEAD, FOOT = 960, 34, 64, 40
-LABELS, NUMBERS = 400, 170
+WIDTH, LINE, HEAD, FOOT = 1120, 34, 64, 40
+LABELS, NUMBERS = 580, 170
 """Columns of the texts, left and right of the bars."""
 BARS = WIDTH - LABELS - NUMBERS
+OWN = {"alone", "pyrmq", "without"}
+"""Other sides of a row that are pyrmq, too, under other conditions."""
 COLOURS = {"better": "#2f7ed8", "worse": "#c0504d", "range": "#333333", "grid": "#cccccc"}
 
 
-def ratios(rows: Sequence[Row], machine: dict[str, Any], commit: str) -> str:
-    """Draw the ratio of each row that has a rival, in the given order."""
-    drawn = [row for row in rows if row.ratio() is not None]
+def ratios(rows: Sequence[Row], machines: Sequence[dict[str, Any]]) -> str:
+    """Draw the ratio of each row that has another system beside it, in the given order."""
+    drawn = [row for row in rows if row.ratio() is not None and row.rival not in OWN]
     largest = max((max(row.ratios()) for row in drawn), default=1.0)
     scale = BARS / max(largest, 1.0)
     height = HEAD + LINE * len(drawn) + FOOT
     one = LABELS + scale
-    foot = (
-        f"{machine.get('cores')} cores, {machine.get('memory_gib')} GiB, commit {commit[:8]}; "
-        "the line is the range over the turns"
+    sizes = dict.fromkeys(
+        f"{machine.get('cores')} cores, {machine.get('memory_gib')} GiB" for machine in machines
     )
+    foot = f"{' and '.join(sizes)}; the line is the range over the turns"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
         f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="14">',

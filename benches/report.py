@@ -1,10 +1,12 @@
-"""What to make of results files: `python -m benches.report docs | compare A B`.
+"""What to make of results files: `python -m benches.report docs | merge RUN.. | compare A B`.
 
-`docs` writes docs/figures.svg, and the tables of README.md and docs/performance.md that stand
-between `<!-- figures: ROW,ROW -->` and `<!-- /figures -->`, from docs/figures.json; with `--check`
-it only reports differences. `compare` says for each row that two files share whether the ratio of
-their medians is more than noise: the bootstrap interval of 95 % must lie on one side of 1. If the
-files are of different machines, it says so, and no row makes it fail.
+`docs` writes, from docs/figures.json, docs/figures.svg and the tables of README.md and docs/*.md
+that stand between `<!-- figures: ROW,ROW -->` and `<!-- /figures -->`, and the list of runs between
+`<!-- runs -->` and `<!-- /runs -->`; with `--check` it only reports differences. `merge` takes the
+rows of results files into docs/figures.json; of a row that several runs measured, the newest one is
+kept. `compare` says for each row that two files share whether the ratio of their medians is more
+than noise: the bootstrap interval of 95 % must lie on one side of 1. If the files are of different
+machines, it says so, and no row makes it fail.
 """
 
 from __future__ import annotations
@@ -19,22 +21,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benches import plots
-from benches.open_loop import PERCENTILES, merged
+from benches.open_loop import PERCENTILES
+from benches.open_loop import merged as merged_turns
+from benches.released import merged, read_release, write_release
 from benches.results import ResultsError, read, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from benches.released import Release, Run
     from benches.row import Row
 
 ROOT = Path(__file__).resolve().parent.parent
 RELEASE = ROOT / "docs" / "figures.json"
 PICTURE = ROOT / "docs" / "figures.svg"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "performance.md")
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 PART = re.compile(r"(<!-- figures: (?P<rows>[^>]*?) -->\n)(?P<table>.*?)(<!-- /figures -->)", re.S)
+RUNS = re.compile(r"(<!-- runs -->\n)(?P<table>.*?)(<!-- /runs -->)", re.S)
 SAMPLES, SHARE = 2000, 0.95
 MACHINE = ("cores", "memory_gib", "processor", "system", "python")
 """Figures of machines that differ in one of these cannot be compared."""
+MILLIS_BELOW_S = 0.1
+"""Shorter times are shown in milliseconds."""
 RUNS_DIFFER = 0.1
 """Share by which two runs of one build may differ beyond what the turns of each show."""
 
@@ -47,44 +55,132 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def row_line(row: Row) -> str:
-    """Return a row's line: ours, theirs, the ratio with its range over the turns, the target."""
-    ours, theirs = (f"{number(row.median(side))} {row.unit}" for side in ("ours", row.rival))
-    ratios, ratio = row.ratios(), row.ratio()
-    assert ratio is not None
-    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-    cpu = [
-        " / ".join(number(statistics.median(spent[side])) for side in ("ours", row.rival))
-        if {"ours", row.rival} <= spent.keys()
-        else ""
-        for spent in (row.client_us, row.cpu_us)
-    ]
-    return (
-        f"| {row.what} | {ours} | {theirs} | **{ratio:.2f}** ({spread}) | {row.target} | "
-        f"{cpu[0]} | {cpu[1]} |"
-    )
+def _side(row: Row, side: str, *, spread: bool = False) -> str:
+    """Return a side's median with its unit and, with `spread`, the range of its turns."""
+    middle, unit = row.median(side), row.unit
+    factor = 1.0
+    if unit == "s" and middle < MILLIS_BELOW_S:
+        factor, unit = 1e3, "ms"
+    elif unit == "ms" and middle >= 1e3:
+        factor, unit = 1e-3, "s"
+    low, high = (number(factor * pick(row.figures[side])) for pick in (min, max))
+    text = f"{number(factor * middle)} {unit}"
+    return f"{text} ({low} to {high})" if spread and low != high else text
 
 
-HEAD = (
-    "| pyrmq / the other | pyrmq | the other | ratio (turns) | target | "
-    "client CPU, s a million | server CPU |\n|---|---|---|---|---|---|---|\n"
+def _ours(row: Row) -> str:
+    return _side(row, "ours", spread=row.ratio() is None)
+
+
+def _theirs(row: Row) -> str:
+    return _side(row, row.rival) if row.rival in row.figures else ""
+
+
+def _ratio(row: Row) -> str:
+    ratio, ratios = row.ratio(), row.ratios()
+    if ratio is None:
+        return ""
+    return f"**{ratio:.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def _cpu(spent: Mapping[str, Sequence[float]], rival: str) -> str:
+    sides = [side for side in ("ours", rival) if side in spent]
+    return " / ".join(number(statistics.median(spent[side])) for side in sides)
+
+
+Column = tuple[str, "Callable[[Row], str]"]
+WHAT: Column = ("what", lambda row: row.what)
+OURS: Column = ("pyrmq", _ours)
+BESIDE: tuple[Column, ...] = (
+    ("pyrmq / the other", lambda row: row.what),
+    OURS,
+    ("the other", _theirs),
+    ("ratio (turns)", _ratio),
+)
+TARGET: Column = ("target", lambda row: row.target)
+SPENT: tuple[Column, ...] = (
+    ("client CPU, s a million", lambda row: _cpu(row.client_us, row.rival)),
+    ("server CPU", lambda row: _cpu(row.cpu_us, row.rival)),
 )
 
 
-def table(names: Sequence[str], rows: Mapping[str, Row]) -> str:
-    """Return the table of these rows.
+def _line(row: Row, columns: Sequence[Column]) -> str:
+    return f"| {' | '.join(cell(row) for _, cell in columns)} |"
+
+
+def row_line(row: Row) -> str:
+    """Return a row's line: ours, theirs, the ratio with its range over the turns, the target."""
+    return _line(row, (*BESIDE, TARGET, *SPENT))
+
+
+def table(
+    names: Sequence[str], rows: Mapping[str, Row], runs: Mapping[str, Run] | None = None
+) -> str:
+    """Return the table of these rows; columns that all of them leave empty are left out.
+
+    Args:
+        names: of the rows.
+        rows: by name.
+        runs: the run of each row: the last column says when and of which commit it was measured.
 
     Raises:
         ResultsError: A row was not measured.
     """
-    lines = []
     for name in names:
         if name not in rows:
             near = difflib.get_close_matches(name, rows, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ResultsError(f"no row {name} was measured{hint}")
-        lines.append(row_line(rows[name]) + "\n")
-    return HEAD + "".join(lines)
+    chosen = {name: rows[name] for name in names}
+    is_beside = any(row.ratio() is not None for row in chosen.values())
+    columns = [
+        *(BESIDE if is_beside else (WHAT, OURS)),
+        TARGET,
+        *(one for one in SPENT if any(one[1](row) for row in chosen.values())),
+    ]
+    heads = [head for head, _ in columns]
+    lines = [_line(row, columns) for row in chosen.values()]
+    if runs is not None:
+        heads.append("measured")
+        lines = [
+            f"{line} {measured(runs[name])} |" for name, line in zip(chosen, lines, strict=True)
+        ]
+    head = f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}\n"
+    return head + "".join(f"{line}\n" for line in lines)
+
+
+def measured(run: Run) -> str:
+    """Return when and of which commit a run was, and how busy its machine if it was."""
+    busy = f", load {run['machine'].get('load_at_start')}" if run["machine"].get("busy") else ""
+    return f"{run['taken'][:10]}, {run['commit'][:8]}{busy}"
+
+
+def runs_table(runs: Sequence[Run]) -> str:
+    """Return a table of runs: what they measured, on what and how."""
+    text = (
+        "| taken (UTC) | commit | rows | machine | load at the start | turns, scale | libraries |\n"
+        "|---|---|---|---|---|---|---|\n"
+    )
+    for run in runs:
+        on, options = run["machine"], run["options"]
+        described = [
+            f"{on.get('cores')} cores",
+            f"{on.get('memory_gib')} GiB",
+            on.get("processor"),
+            on.get("system"),
+            f"Python {on.get('python')}",
+        ]
+        cells = [
+            run["taken"][:16].replace("T", " "),
+            run["commit"][:8],
+            str(len(run["rows"])),
+            ", ".join(str(one) for one in described if one),
+            str(on.get("load_at_start")),
+            f"{options.get('rounds')}, {options.get('scale')}",
+            ", ".join(f"{name} {version}" for name, version in run["versions"].items()),
+        ]
+        text += f"| {' | '.join(cells)} |\n"
+    return text
 
 
 LATENCY_HEAD = (
@@ -102,21 +198,26 @@ def latency_table(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         for side, turns in row.latencies.items():
-            whole = merged(turns)
+            whole = merged_turns(turns)
             names = [prefix + name for prefix in ("", "late_") for name in PERCENTILES]
             cells = " | ".join(number(whole[name]) for name in names)
             lines.append(f"| {row.what} | {side} | {cells} |\n")
     return LATENCY_HEAD + "".join(lines) if lines else ""
 
 
-def filled(text: str, rows: Mapping[str, Row]) -> str:
-    """Return a page with its tables written anew."""
+def filled(text: str, release: Release) -> str:
+    """Return a page with its tables written anew.
+
+    Raises:
+        ResultsError: A table names a row that was not measured.
+    """
 
     def replaced(part: re.Match[str]) -> str:
         names = [name.strip() for name in part["rows"].split(",")]
-        return f"{part[1]}{table(names, rows)}{part[4]}"
+        return f"{part[1]}{table(names, release.rows, release.run_of)}{part[4]}"
 
-    return PART.sub(replaced, text)
+    text = PART.sub(replaced, text)
+    return RUNS.sub(lambda part: f"{part[1]}{runs_table(release.runs)}{part[3]}", text)
 
 
 def interval(before: Sequence[float], after: Sequence[float], seed: int = 1) -> tuple[float, float]:
@@ -195,10 +296,9 @@ def regressions(before: Mapping[str, Row], after: Mapping[str, Row]) -> list[str
 
 def write_docs(*, check: bool) -> int:
     """Write tables and picture; with `check`, only report the files that differ."""
-    raw = read(RELEASE)
-    rows = rows_of(raw)
-    picture = plots.ratios(list(rows.values()), raw["machine"], raw["commit"])
-    wanted = [(page, filled(page.read_text(encoding="utf-8"), rows)) for page in PAGES]
+    release = read_release(RELEASE)
+    picture = plots.ratios(list(release.rows.values()), [run["machine"] for run in release.runs])
+    wanted = [(page, filled(page.read_text(encoding="utf-8"), release)) for page in PAGES]
     stale = []
     for path, new in [*wanted, (PICTURE, picture)]:
         if not path.exists() or path.read_text(encoding="utf-8") != new:
@@ -210,12 +310,21 @@ def write_docs(*, check: bool) -> int:
     return 1 if check and stale else 0
 
 
+def merge(paths: Sequence[Path]) -> int:
+    """Take the rows of results files into the released figures."""
+    before = read_release(RELEASE).runs if RELEASE.exists() else []
+    write_release(RELEASE, merged(before, [read(path) for path in paths]))
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="benches.report", description=__doc__.splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     docs = verbs.add_parser("docs", help="write the tables of the documentation")
     docs.add_argument("--check", action="store_true", help="only report what differs")
+    more = verbs.add_parser("merge", help="take results files into docs/figures.json")
+    more.add_argument("run", type=Path, nargs="+", help="a file of benches/results")
     compare = verbs.add_parser("compare", help="compare our figures of two runs")
     compare.add_argument("before", type=Path)
     compare.add_argument("after", type=Path)
@@ -223,6 +332,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given.verb == "docs":
             return write_docs(check=given.check)
+        if given.verb == "merge":
+            return merge(given.run)
         before, after = read(given.before), read(given.after)
         lines = compared(rows_of(before), rows_of(after))
     except ResultsError as error:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
@@ -102,9 +103,10 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         found += [
             f"{where}: `{key}` is no text" for key in TEXTS if not isinstance(row.get(key), str)
         ]
-        if row.get("name") in names:
+        name = slug(str(row.get("name")))
+        if name in names:
             found.append(f"{where} is there twice")
-        names.add(row.get("name"))
+        names.add(name)
         for key in SAMPLES:
             found += _of_samples(f"{where}: `{key}`", row.get(key))
         found += _of_latencies(f"{where}: `latencies`", row.get("latencies", {}))
@@ -169,7 +171,9 @@ def save(
         "options": {name: value for name, value in options.items() if name != "out"},
         "machine": machine,
         "versions": _installed(),
-        "rows": [{**vars(row), "name": row.name or row.what, "ratio": row.ratio()} for row in done],
+        "rows": [
+            {**vars(row), "name": slug(row.name or row.what), "ratio": row.ratio()} for row in done
+        ],
     }
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{now:%Y%m%dT%H%M%S}.json"
@@ -192,23 +196,44 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         ResultsError: It is missing, no results file, or of another format.
     """
+    raw = parsed(path, "rows")
+    wrong = problems(raw)
+    if wrong:
+        raise ResultsError(f"{path}: {'; '.join(wrong[:5])}")
+    return raw
+
+
+def parsed(path: Path, part: str) -> dict[str, Any]:
+    """Read a file of figures whose content is a list below the key `part`.
+
+    Raises:
+        ResultsError: It is missing, something else, or of another format.
+    """
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise ResultsError(f"{path} is no JSON: {error}") from error
-    if not isinstance(raw, dict) or not isinstance(raw.get("rows"), list):
-        raise ResultsError(f"{path} is no results file of `make bench`")
+    if not isinstance(raw, dict) or not isinstance(raw.get(part), list):
+        kind = "results file of `make bench`" if part == "rows" else "file of released figures"
+        raise ResultsError(f"{path} is no {kind}")
     if raw.get("format") != FORMAT:
         raise ResultsError(
             f"{path} has format {raw.get('format')}, this program reads {FORMAT}: measure again, "
             "or use the program of the commit that wrote it"
         )
-    wrong = problems(raw)
-    if wrong:
-        raise ResultsError(f"{path}: {'; '.join(wrong[:5])}")
     return raw
+
+
+def slug(text: str) -> str:
+    """Return a row's name, which a command line or a page can list: a text without blanks.
+
+    Example:
+        >>> slug("Java client with TLS, 64 threads")
+        'java-client-with-tls-64-threads'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def rows_of(raw: dict[str, Any]) -> dict[str, Row]:
@@ -217,4 +242,4 @@ def rows_of(raw: dict[str, Any]) -> dict[str, Row]:
     rows = [
         Row(**{key: value for key, value in row.items() if key in known}) for row in raw["rows"]
     ]
-    return {row.name: row for row in rows}
+    return {slug(row.name): row for row in rows}

@@ -155,7 +155,7 @@ def _beside_java(arguments: argparse.Namespace, chosen: set[str]) -> list[Row]:
         driver = stack.enter_context(Driver(VERSION, quick=False, heap_mb=1024))
         for name, what, threads, batch in SENDS:
             if name in chosen:
-                row = Row(what=what, unit="msg/s", target=">= 1.8 times")
+                row = Row(name=name, what=what, unit="msg/s", target=">= 1.8 times")
                 sends = {"seconds": arguments.seconds, "threads": threads, "batch": batch}
                 done.append(rows.java_sends(sides, driver, rounds=rounds, row=row, **sends))
         if "drain" in chosen:

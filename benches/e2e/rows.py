@@ -186,8 +186,9 @@ def java_filters(sides: list[Side], driver: Driver, *, rounds: int, count: int) 
 
 def starts(rounds: int) -> tuple[Row, Row]:
     """Measure name server and broker in one process: time to ready, memory at rest."""
-    ready = Row(what="name server + broker in one process: ready", unit="ms", target="<= 100 ms")
-    rest = Row(what="the same: resident at rest", unit="MiB", target="<= 60 MiB")
+    what = "name server + broker in one process: "
+    ready = Row(name="start", what=f"{what}ready", unit="ms", target="<= 100 ms")
+    rest = Row(name="start-memory", what=f"{what}resident at rest", unit="MiB", target="<= 60 MiB")
     # The first start compiles the modules.
     with ours():
         pass
@@ -201,7 +202,7 @@ def starts(rounds: int) -> tuple[Row, Row]:
 
 def import_time(rounds: int) -> Row:
     """Measure `import pyrmq`, minus an interpreter that imports nothing."""
-    row = Row(what="`import pyrmq`", unit="ms", target="<= 100 ms")
+    row = Row(name="import", what="`import pyrmq`", unit="ms", target="<= 100 ms")
     for turn in range(rounds + 1):
         spent = []
         for program in ("pass", "import pyrmq; pyrmq.Producer; pyrmq.PullConsumer"):
@@ -225,7 +226,7 @@ def wheel_size(root: Path) -> Row | None:
     wheel = newest_wheel(root)
     if wheel is None:
         return None
-    row = Row(what="wheel", unit="MB", target="<= 15 MB")
+    row = Row(name="wheel", what="wheel", unit="MB", target="<= 15 MB")
     row.add("ours", wheel.stat().st_size / 1e6)
     return row
 
@@ -234,7 +235,8 @@ def python_sends(sides: list[Side], *, rounds: int, count: int, size: int) -> Ro
     """Measure our Python producer with its own batches on both brokers."""
     from pyrmq import Producer
 
-    row = Row(what=f"pyrmq producer, send_batch, {size} B", unit="msg/s", target="(goal: 600,000)")
+    what = f"pyrmq producer, send_batch, {size} B"
+    row = Row(name=f"python-{size}", what=what, unit="msg/s", target="(goal: 600,000)")
     body = bytes(size)
     for turn in range(rounds + 1):
         for side in sides:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
 from benches import plots, report
-from benches.results import FORMAT, ResultsError, load, machine, save
+from benches.released import merged, read_release, release_of
+from benches.results import FORMAT, ResultsError, load, machine, read, save
 from benches.row import Row
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -49,25 +52,149 @@ def saved(path: Path, *rows: Row, **more: object) -> Path:
     return path
 
 
+def released(path: Path, *runs: dict[str, object]) -> Path:
+    path.write_text(json.dumps({"format": FORMAT, "runs": runs}), encoding="utf-8")
+    return path
+
+
 def latency_of(turns: object) -> dict[str, object]:
     return {"rows": [vars(row("a", [1], [2])) | {"latencies": {"ours": turns}}]}
 
 
 def test_the_tables_of_the_documentation_are_those_of_the_figures() -> None:
-    if not report.RELEASE.exists():
-        assert not any(report.PART.search(page.read_text()) for page in report.PAGES)
-        pytest.skip("no figures are released")
     assert report.write_docs(check=True) == 0
 
 
-def test_a_table_has_the_ratio_of_the_medians_and_its_range(tmp_path: Path) -> None:
-    rows = load(
-        saved(tmp_path / "a.json", row("produce", [200_000, 100_000, 300_000], [100_000] * 3))
-    )
-    text = report.filled("x\n<!-- figures: produce -->\nold\n<!-- /figures -->\ny", rows)
+def test_every_released_row_is_in_a_table() -> None:
+    shown = {
+        name.strip()
+        for page in report.PAGES
+        for part in report.PART.finditer(page.read_text(encoding="utf-8"))
+        for name in part["rows"].split(",")
+    }
+    assert shown == read_release(report.RELEASE).rows.keys()
+
+
+FIGURE = re.compile(r"\d ?(/s|msg/s|[mµun]?s|[KMG]i?B|[KMG]B/s|%)(?![A-Za-z])")
+DATED = re.compile(r"\bruns?\s+of\s+20\d\d-\d\d-\d\d\b", re.IGNORECASE)
+NOT_MEASURED = "<!-- not measured -->"
+
+
+def tables_by_hand(text: str) -> Iterator[tuple[str, str]]:
+    """Yield what stands before each table that is not generated, and the table."""
+    text = report.RUNS.sub("", report.PART.sub("", text))
+    for table in re.finditer(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        before = text[: table.start()].rstrip("\n").rpartition("\n\n")[2]
+        yield before, table[0]
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/performance.md"])
+def test_a_table_of_figures_is_generated_or_has_the_date_of_its_run(name: str) -> None:
+    text = (report.ROOT / name).read_text(encoding="utf-8")
+    undated = [
+        table.partition("\n")[0]
+        for before, table in tables_by_hand(text)
+        if FIGURE.search(table) and not DATED.search(before) and NOT_MEASURED not in before
+    ]
+    assert undated == []
+
+
+def test_a_table_by_hand_without_a_date_is_found() -> None:
+    text = "Run of 2026-11-22:\n\n| a |\n|---|\n| 5 ms |\n\nAnd now:\n\n| b |\n|---|\n| 6 ms |\n"
+    found = [table for before, table in tables_by_hand(text) if not DATED.search(before)]
+    assert found == ["| b |\n|---|\n| 6 ms |\n"]
+
+
+def test_a_table_has_the_ratio_of_the_medians_its_range_and_its_run(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.json", row("produce", [200_000, 100_000, 300_000], [100_000] * 3))
+    release = release_of([read(path)])
+    text = report.filled("x\n<!-- figures: produce -->\nold\n<!-- /figures -->\ny", release)
     assert "old" not in text
-    assert "| produce | 200,000 msg/s | 100,000 msg/s | **2.00** (1.00 to 3.00) |" in text
-    assert report.filled(text, rows) == text
+    assert (
+        "| produce | 200,000 msg/s | 100,000 msg/s | **2.00** (1.00 to 3.00) |  | "
+        "2026-11-23, 64e3992e |" in text
+    )
+    assert report.filled(text, release) == text
+
+
+def test_rows_without_a_rival_show_their_range(tmp_path: Path) -> None:
+    rows = [
+        Row(name="start", what="ready", unit="s", target="<= 1 s", figures={"ours": [0.02, 0.03]}),
+        Row(name="late", what="p99", unit="ms", target="", figures={"ours": [2500.0]}),
+    ]
+    path = saved(tmp_path / "a.json", *rows, machine={"busy": True, "load_at_start": 3.1})
+    release = release_of([read(path)])
+    text = report.filled("<!-- figures: start,late -->\n<!-- /figures -->", release)
+    assert text.splitlines()[1:-1] == [
+        "| what | pyrmq | target | measured |",
+        "|---|---|---|---|",
+        "| ready | 25 ms (20 to 30) | <= 1 s | 2026-11-23, 64e3992e, load 3.1 |",
+        "| p99 | 2.5 s |  | 2026-11-23, 64e3992e, load 3.1 |",
+    ]
+
+
+def test_a_page_lists_the_runs(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.json", row("lone", [1], [2]), versions={"confluent-kafka": "2.16"})
+    text = report.filled("<!-- runs -->\nold\n<!-- /runs -->\n", release_of([read(path)]))
+    assert "| 2026-11-23 20:57 | 64e3992e | 1 | 2 cores" in text
+    assert "confluent-kafka 2.16" in text
+    assert "old" not in text
+
+
+def test_the_newest_run_of_a_row_is_merged_and_keeps_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "RELEASE", tmp_path / "figures.json")
+    old = saved(tmp_path / "old.json", row("lone", [1], [2]), row("push", [3], [4]), commit="old")
+    new = saved(
+        tmp_path / "new.json",
+        row("lone", [5], [6]),
+        row("Java client, sync", [7], [8]),
+        commit="new",
+        taken="2026-11-24T20:57:49+00:00",
+    )
+    # The order in which they are named does not count, and twice is as good as once.
+    for paths in ([new], [old], [new, old]):
+        assert report.main(["merge", *map(str, paths)]) == 0
+    release = read_release(report.RELEASE)
+    assert {name: run["commit"] for name, run in release.run_of.items()} == {
+        "push": "old",
+        "lone": "new",
+        "java-client-sync": "new",
+    }
+    assert release.rows["lone"].figures["ours"] == [5]
+    later = saved(tmp_path / "later.json", row("push", [9], [9]), taken="2026-11-25T00:00:00+00:00")
+    assert report.main(["merge", str(later)]) == 0
+    assert [run["commit"] for run in read_release(report.RELEASE).runs] == ["new", "64e3992e"]
+
+
+def test_a_quick_run_is_not_released(tmp_path: Path) -> None:
+    run = read(saved(tmp_path / "a.json", row("lone", [1], [2]), options={"quick": True}))
+    with pytest.raises(ResultsError, match="is a quick one: measure without QUICK=1"):
+        merged([], [run])
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        ([5], "run 0 has no rows"),
+        ([{"rows": [5]}], "run 0: `taken` is None"),
+        (None, "is no file of released figures"),
+    ],
+)
+def test_a_file_of_released_figures_with_something_else_in_it_is_refused(
+    tmp_path: Path, runs: object, words: str
+) -> None:
+    path = tmp_path / "figures.json"
+    path.write_text(json.dumps({"format": FORMAT, "runs": runs}))
+    with pytest.raises(ResultsError, match=words):
+        read_release(path)
+
+
+def test_a_row_in_two_released_runs_is_refused(tmp_path: Path) -> None:
+    run = read(saved(tmp_path / "a.json", row("lone", [1], [2])))
+    with pytest.raises(ResultsError, match="more than one run has lone"):
+        read_release(released(tmp_path / "figures.json", run, run))
 
 
 def test_the_picture_shows_each_ratio_with_its_range() -> None:
@@ -75,14 +202,22 @@ def test_the_picture_shows_each_ratio_with_its_range() -> None:
         row("produce <a> & `b`", [200, 100, 300], [100] * 3),
         row("lone", [30, 20, 10], [10, 10, 10], less=True),
         Row(what="nothing beside it", unit="msg/s", target=""),
+        Row(
+            what="our own server without TLS beside it",
+            unit="msg/s",
+            target="",
+            rival="pyrmq",
+            figures={"ours": [1], "pyrmq": [2]},
+        ),
     ]
-    drawn = ElementTree.fromstring(plots.ratios(rows, {"cores": 2, "memory_gib": 24}, "abcdef123"))
+    machines = [{"cores": 2, "memory_gib": 24}] * 2
+    drawn = ElementTree.fromstring(plots.ratios(rows, machines))
     texts = [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert "produce <a> & b" in texts
     assert "2.00 (1.00 to 3.00)" in texts
     assert "0.50 (0.33 to 1.00)" in texts
-    assert "nothing beside it" not in texts
-    assert texts[-1] == "2 cores, 24 GiB, commit abcdef12; the line is the range over the turns"
+    assert not {"nothing beside it", "our own server without TLS beside it"} & set(texts)
+    assert texts[-1] == "2 cores, 24 GiB; the line is the range over the turns"
     bars = [
         float(one.get("width", "0"))
         for one in drawn.iter("{http://www.w3.org/2000/svg}rect")
@@ -97,7 +232,8 @@ def test_a_picture_that_is_not_of_the_figures_is_named(
     picture = tmp_path / "figures.svg"
     monkeypatch.setattr(report, "PICTURE", picture)
     monkeypatch.setattr(report, "PAGES", ())
-    monkeypatch.setattr(report, "RELEASE", saved(tmp_path / "a.json", row("lone", [1], [2])))
+    run = read(saved(tmp_path / "a.json", row("lone", [1], [2])))
+    monkeypatch.setattr(report, "RELEASE", released(tmp_path / "figures.json", run))
     assert report.main(["docs", "--check"]) == 1
     assert "figures.svg: run `python -m benches.report docs`" in capsys.readouterr().err
     assert report.main(["docs"]) == 0

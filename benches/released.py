@@ -1,0 +1,101 @@
+"""docs/figures.json: the runs whose figures the documentation shows.
+
+A row is in one run, the newest that measured it, and so keeps the date, commit, machine and options
+that it was measured with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benches.results import FORMAT, ResultsError, parsed, problems, rows_of, slug
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from benches.row import Row
+
+Run = dict[str, Any]
+"""The content of a results file."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """The released figures.
+
+    Attributes:
+        runs: in the order of their dates.
+        rows: of all runs, by name.
+        run_of: the run of each row, by the row's name.
+    """
+
+    runs: Sequence[Run]
+    rows: Mapping[str, Row]
+    run_of: Mapping[str, Run]
+
+
+def release_of(runs: Sequence[Run]) -> Release:
+    """Return the figures of some runs."""
+    found = [(name, row, run) for run in runs for name, row in rows_of(run).items()]
+    return Release(
+        runs,
+        {name: row for name, row, _ in found},
+        {name: run for name, _, run in found},
+    )
+
+
+def read_release(path: Path) -> Release:
+    """Read the released figures.
+
+    Raises:
+        ResultsError: The file is missing, something else, or has a row twice.
+    """
+    runs = parsed(path, "runs")["runs"]
+    for number, run in enumerate(runs):
+        if not isinstance(run, dict) or not isinstance(run.get("rows"), list):
+            raise ResultsError(f"{path}: run {number} has no rows")
+        wrong = problems(run)
+        if wrong:
+            raise ResultsError(f"{path}: run {number}: {'; '.join(wrong[:5])}")
+    names = Counter(slug(row["name"]) for run in runs for row in run["rows"])
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise ResultsError(f"{path}: more than one run has {', '.join(twice)}")
+    return release_of(runs)
+
+
+def write_release(path: Path, runs: Sequence[Run]) -> None:
+    """Write the released figures."""
+    text = json.dumps({"format": FORMAT, "runs": runs}, indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def merged(runs: Sequence[Run], new: Iterable[Run]) -> list[Run]:
+    """Return all runs, each with those of its rows that no later one measured.
+
+    Raises:
+        ResultsError: A new run is a quick one, whose figures are not worth releasing.
+    """
+    every = [*runs]
+    for run in new:
+        if run["options"].get("quick"):
+            raise ResultsError(f"the run of {run['taken']} is a quick one: measure without QUICK=1")
+        every.append({key: value for key, value in run.items() if key != "format"})
+    every.sort(key=lambda run: str(run["taken"]))
+    newest = {slug(row["name"]): at for at, run in enumerate(every) for row in run["rows"]}
+    kept = [
+        {
+            **run,
+            "rows": [
+                {**row, "name": slug(row["name"])}
+                for row in run["rows"]
+                if newest[slug(row["name"])] == at
+            ],
+        }
+        for at, run in enumerate(every)
+    ]
+    return [run for run in kept if run["rows"]]
