@@ -165,6 +165,34 @@ def test_full_segments_are_links_that_no_broker_writes(
         assert (snapshot / "commitlog" / name).read_bytes() == data
 
 
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_a_start_on_a_restored_store_copies_only_links_that_may_not_be_durable(
+    running: Cluster, tmp_path: Path, *, has_checkpoint: bool
+) -> None:
+    with Producer(name_server=running.name_server, compress_over_bytes=None) as producer:
+        for number in range(160):
+            producer.send("orders", f"{number} " + "x" * 8 * KIB)
+    # The checkpoint covers the log, as it does a second after each write.
+    running.stop_broker()
+    running.start_broker()
+    snapshot, restored = tmp_path / "kept", tmp_path / "again" / "store"
+    assert main(["store", "snapshot", str(running.store), str(snapshot)]) == 0
+    *full, _ = StoreDirectory(str(snapshot)).segments()
+    assert len(full) >= 4
+    for segment in full[:2]:
+        # Rounds of the disk are at most a minute apart: these were durable three minutes later.
+        long_ago = time.time() - 300
+        os.utime(segment.path, (long_ago, long_ago))
+    if not has_checkpoint:
+        (snapshot / "checkpoint").unlink()
+    assert main(["store", "restore", str(snapshot), str(restored)]) == 0
+    linked = {segment.path.name for segment in full}
+    with cluster(store=tmp_path / "again", **OPTIONS) as other:  # type: ignore[arg-type]
+        assert len(stored(other)) == 160
+    shared = {name for name in linked if (restored / "commitlog" / name).stat().st_nlink == 3}
+    assert shared == ({segment.path.name for segment in full[:2]}, linked)[has_checkpoint]
+
+
 def test_groups_offsets_and_topics_come_with_it(running: Cluster, tmp_path: Path) -> None:
     with Admin(name_server=running.name_server) as admin:
         admin.create_topic("menu", queues=1)
