@@ -1,4 +1,4 @@
-"""Rows of a broker with many of something: connections, topics. They have no rival."""
+"""Rows of a broker with many of something: connections, topics, messages. They have no rival."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 CONNECTIONS, TOPICS, MESSAGES = 5000, 1000, 300_000
+UNDER_LOAD = 5_000_000
 BODY = b"x" * 128
 TOPIC = "bench-lone"
 LONE = 1500
@@ -89,6 +90,20 @@ def topic_rows(rounds: int, scale: float) -> list[Row]:
     return [rate, memory]
 
 
+def memory_rows(rounds: int, scale: float) -> list[Row]:
+    """Measure the memory of a new server while a producer sends at full rate."""
+    count = scaled(UNDER_LOAD, scale, 1000)
+    what = f"name server + broker, {count:,} messages of 128 B at full rate: resident at most"
+    row = figure_row("memory", what, "MiB", "reported")
+    for _ in range(rounds):
+        with ours() as (side, _), Producer(name_server=side.name_server) as producer:
+            with Admin(name_server=side.name_server) as admin:
+                admin.create_topic(TOPIC, queues=8)
+            _rate(producer, [TOPIC], count)
+            row.add("ours", resident_mib(side.broker_pid, peak=True))
+    return [row]
+
+
 def _allow_files(count: int) -> None:
     """Raise this process's limit of open files where it is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -127,5 +142,6 @@ def _rate(producer: Producer, topics: Sequence[str], count: int) -> float:
 ROWS: dict[str, Callable[[int, float], list[Row]]] = {
     "connections": connection_rows,
     "topics": topic_rows,
+    "memory": memory_rows,
 }
 """What `--rows` takes."""

@@ -59,10 +59,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def resident_mib(pid: int) -> float:
-    """Return the resident memory of a process in MiB."""
+def resident_mib(pid: int, *, peak: bool = False) -> float:
+    """Return the resident memory of a process in MiB, now or at most so far."""
+    name = "VmHWM:" if peak else "VmRSS:"
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(name):
             return int(line.split()[1]) / 1024
     return 0.0
 
