@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from benches.open_loop import merged as merged_turns
 from benches.results import FORMAT, ResultsError, parsed, problems, rows_of, slug
 
 if TYPE_CHECKING:
@@ -90,12 +91,23 @@ def merged(runs: Sequence[Run], new: Iterable[Run]) -> list[Run]:
     kept = [
         {
             **run,
-            "rows": [
-                {**row, "name": slug(row["name"])}
-                for row in run["rows"]
-                if newest[slug(row["name"])] == at
-            ],
+            "rows": [_kept(row) for row in run["rows"] if newest[slug(row["name"])] == at],
         }
         for at, run in enumerate(every)
     ]
     return [run for run in kept if run["rows"]]
+
+
+def _kept(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with the percentiles of all its turns: pages need no library to show them."""
+    found = {**row, "name": slug(row["name"])}
+    if row.get("latencies") and not row.get("percentiles"):
+        found["percentiles"] = {
+            side: {
+                name: value
+                for name, value in merged_turns(turns).items()
+                if not name.endswith("histogram")
+            }
+            for side, turns in row["latencies"].items()
+        }
+    return found

@@ -1,12 +1,12 @@
 """What to make of results files: `python -m benches.report docs | merge RUN.. | compare A B`.
 
-`docs` writes, from docs/figures.json, docs/figures.svg and the tables of README.md and docs/*.md
-that stand between `<!-- figures: ROW,ROW -->` and `<!-- /figures -->`, and the list of runs between
-`<!-- runs -->` and `<!-- /runs -->`; with `--check` it only reports differences. `merge` takes the
-rows of results files into docs/figures.json; of a row that several runs measured, the newest one is
-kept. `compare` says for each row that two files share whether the ratio of their medians is more
-than noise: the bootstrap interval of 95 % must lie on one side of 1. If the files are of different
-machines, it says so, and no row makes it fail.
+`docs` writes, from docs/figures.json, docs/figures.svg and what stands in README.md and docs/*.md
+between such marks: `<!-- figures: ROW,ROW -->` and `<!-- /figures -->` the table of these rows,
+`latencies: ROW,ROW` their percentiles, `runs` the list of runs; with `--check` it only reports
+differences. `merge` takes the rows of results files into docs/figures.json; of a row that several
+runs measured, the newest one is kept. `compare` says for each row that two files share whether the
+ratio of their medians is more than noise: the bootstrap interval of 95 % must lie on one side of 1.
+If the files are of different machines, it says so, and no row makes it fail.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ RELEASE = ROOT / "docs" / "figures.json"
 PICTURE = ROOT / "docs" / "figures.svg"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 PART = re.compile(r"(<!-- figures: (?P<rows>[^>]*?) -->\n)(?P<table>.*?)(<!-- /figures -->)", re.S)
+LATENCIES = re.compile(
+    r"(<!-- latencies: (?P<rows>[^>]*?) -->\n)(?P<table>.*?)(<!-- /latencies -->)", re.DOTALL
+)
 RUNS = re.compile(r"(<!-- runs -->\n)(?P<table>.*?)(<!-- /runs -->)", re.S)
 SAMPLES, SHARE = 2000, 0.95
 MACHINE = ("cores", "memory_gib", "processor", "system", "python")
@@ -126,12 +129,7 @@ def table(
     Raises:
         ResultsError: A row was not measured.
     """
-    for name in names:
-        if name not in rows:
-            near = difflib.get_close_matches(name, rows, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ResultsError(f"no row {name} was measured{hint}")
-    chosen = {name: rows[name] for name in names}
+    chosen = {name: rows[name] for name in checked(names, rows)}
     is_beside = any(row.ratio() is not None for row in chosen.values())
     columns = [
         *(BESIDE if is_beside else (WHAT, OURS)),
@@ -147,6 +145,25 @@ def table(
         ]
     head = f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}\n"
     return head + "".join(f"{line}\n" for line in lines)
+
+
+def named(part: re.Match[str]) -> list[str]:
+    """Return the rows that a page names for a table."""
+    return [name.strip() for name in part["rows"].split(",")]
+
+
+def checked(names: Sequence[str], rows: Mapping[str, Row]) -> Sequence[str]:
+    """Return the names.
+
+    Raises:
+        ResultsError: A row was not measured.
+    """
+    for name in names:
+        if name not in rows:
+            near = difflib.get_close_matches(name, rows, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ResultsError(f"no row {name} was measured{hint}")
+    return names
 
 
 def measured(run: Run) -> str:
@@ -198,7 +215,7 @@ def latency_table(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         for side, turns in row.latencies.items():
-            whole = merged_turns(turns)
+            whole = row.percentiles.get(side) or merged_turns(turns)
             names = [prefix + name for prefix in ("", "late_") for name in PERCENTILES]
             cells = " | ".join(number(whole[name]) for name in names)
             lines.append(f"| {row.what} | {side} | {cells} |\n")
@@ -213,10 +230,13 @@ def filled(text: str, release: Release) -> str:
     """
 
     def replaced(part: re.Match[str]) -> str:
-        names = [name.strip() for name in part["rows"].split(",")]
-        return f"{part[1]}{table(names, release.rows, release.run_of)}{part[4]}"
+        return f"{part[1]}{table(named(part), release.rows, release.run_of)}{part[4]}"
 
-    text = PART.sub(replaced, text)
+    def latencies(part: re.Match[str]) -> str:
+        rows = [release.rows[name] for name in checked(named(part), release.rows)]
+        return f"{part[1]}{latency_table(rows)}{part[4]}"
+
+    text = LATENCIES.sub(latencies, PART.sub(replaced, text))
     return RUNS.sub(lambda part: f"{part[1]}{runs_table(release.runs)}{part[3]}", text)
 
 

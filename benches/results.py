@@ -110,6 +110,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         for key in SAMPLES:
             found += _of_samples(f"{where}: `{key}`", row.get(key))
         found += _of_latencies(f"{where}: `latencies`", row.get("latencies", {}))
+        found += _of_sides(f"{where}: `percentiles`", row.get("percentiles", {}))
         if not row.get("figures"):
             found.append(f"{where} has no figures")
     return found
@@ -141,17 +142,31 @@ def _of_latencies(where: str, latencies: object) -> Iterator[str]:
 
 def _of_turn(where: str, turn: object) -> Iterator[str]:
     """Check a summary of `benches.open_loop`."""
+    yield from _of_percentiles(where, turn)
     if not isinstance(turn, dict):
-        yield f"{where}: {str(turn)[:60]} is no object"
         return
     for prefix in ("", "late_"):
-        for name in PERCENTILES:
-            value = turn.get(prefix + name)
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                yield f"{where}: `{prefix}{name}` is {value!r}, not a figure"
         text = turn.get(prefix + "histogram")
         if not isinstance(text, str) or not text.startswith(HISTOGRAM):
             yield f"{where}: `{prefix}histogram` is no histogram"
+
+
+def _of_sides(where: str, percentiles: object) -> Iterator[str]:
+    if not isinstance(percentiles, dict):
+        yield f"{where} is no object"
+        return
+    for side, of_all in percentiles.items():
+        yield from _of_percentiles(f"{where}, {side}", of_all)
+
+
+def _of_percentiles(where: str, found: object) -> Iterator[str]:
+    if not isinstance(found, dict):
+        yield f"{where}: {str(found)[:60]} is no object"
+        return
+    for name in (prefix + name for prefix in ("", "late_") for name in PERCENTILES):
+        value = found.get(name)
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            yield f"{where}: `{name}` is {value!r}, not a figure"
 
 
 def save(

@@ -23,6 +23,8 @@ class Row:
         resident_mib: side name to the client's largest resident memory.
         latencies: side name to the summaries of `benches.open_loop`, one for each turn; of rows
             that send on a schedule.
+        percentiles: side name to the percentiles of all turns together, in µs; of released rows
+            that send on a schedule.
         less_is_more: a smaller figure is better.
     """
 
@@ -36,6 +38,7 @@ class Row:
     client_us: dict[str, list[float]] = field(default_factory=dict)
     resident_mib: dict[str, list[float]] = field(default_factory=dict)
     latencies: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    percentiles: dict[str, dict[str, float]] = field(default_factory=dict)
     less_is_more: bool = False
 
     def add(self, side: str, value: float, cpu_us: float | None = None) -> None:

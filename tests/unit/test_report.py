@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from benches import plots, report
+from benches.open_loop import OpenLoop, is_available
 from benches.released import merged, read_release, release_of
 from benches.results import FORMAT, ResultsError, load, machine, read, save
 from benches.row import Row
@@ -82,7 +83,8 @@ NOT_MEASURED = "<!-- not measured -->"
 
 def tables_by_hand(text: str) -> Iterator[tuple[str, str]]:
     """Yield what stands before each table that is not generated, and the table."""
-    text = report.RUNS.sub("", report.PART.sub("", text))
+    for part in (report.PART, report.LATENCIES, report.RUNS):
+        text = part.sub("", text)
     for table in re.finditer(r"(?:^\|.*\n)+", text, re.MULTILINE):
         before = text[: table.start()].rstrip("\n").rpartition("\n\n")[2]
         yield before, table[0]
@@ -166,6 +168,18 @@ def test_the_newest_run_of_a_row_is_merged_and_keeps_its_commit(
     later = saved(tmp_path / "later.json", row("push", [9], [9]), taken="2026-11-25T00:00:00+00:00")
     assert report.main(["merge", str(later)]) == 0
     assert [run["commit"] for run in read_release(report.RELEASE).runs] == ["new", "64e3992e"]
+
+
+@pytest.mark.skipif(not is_available(), reason="hdrhistogram is of the extra `bench`")
+def test_a_merged_row_has_the_percentiles_of_all_its_turns(tmp_path: Path) -> None:
+    one = row("latency", [100], [200], less=True)
+    one.latencies = {
+        "ours": [OpenLoop([took * 1e-6] * 10, [1e-6] * 10).summary() for took in (100, 200, 200)]
+    }
+    run = read(saved(tmp_path / "a.json", one))
+    release = release_of(merged(merged([], [run]), []))
+    text = report.filled("<!-- latencies: latency -->\n<!-- /latencies -->\n", release)
+    assert text.splitlines()[3] == "| latency | ours | 200 | 200 | 200 | 1 | 1 | 1 |"
 
 
 def test_a_quick_run_is_not_released(tmp_path: Path) -> None:
@@ -265,6 +279,11 @@ def test_what_bench_saves_has_the_form_that_is_read(tmp_path: Path) -> None:
         ({"rows": [vars(row("a", [1], [2])) | {"figures": {}}]}, "row a has no figures"),
         (latency_of([]), r"`latencies`, ours: \[\] are no turns"),
         (latency_of([5]), "`latencies`, ours: 5 is no object"),
+        ({"rows": [vars(row("a", [1], [2])) | {"percentiles": 5}]}, "`percentiles` is no object"),
+        (
+            {"rows": [vars(row("a", [1], [2])) | {"percentiles": {"ours": {"p50": 1}}}]},
+            "`percentiles`, ours: `p99` is None, not a figure",
+        ),
         (latency_of([SUMMARY | {"p999": "slow"}]), "ours: `p999` is 'slow', not a figure"),
         (latency_of([SUMMARY | {"late_histogram": "x"}]), "ours: `late_histogram` is no histogram"),
     ],
