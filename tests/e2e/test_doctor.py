@@ -159,7 +159,7 @@ def test_a_server_that_never_answers() -> None:
 def test_a_server_that_hangs_after_its_first_answer_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyrmq.doctor.servers._PATIENCE_S", 0.3)
+    monkeypatch.setattr("pyrmq.doctor.servers._MIN_WAIT_S", 0.3)
     with own_name_server(tmp_path) as names, hanging(names.address) as (address, unanswered):
         seen = collect(Query([address], "orders", None, 0.3))
     # Its route and its options are not asked for: that would take two more limits.
