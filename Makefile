@@ -16,7 +16,7 @@ ON_FILES := append_and_read bad_input flow_control append_batches cached config_
 # In CI a failed test runs once more: one stall of a shared machine should not refuse a change. A failure that repeats
 # does. tests/conftest.py lists what needed its second run and bounds how many may; `make nightly` allows none.
 RETRY ?= $(filter true,$(CI))
-PYTEST := $(BIN)/python -m pytest $(if $(RETRY),--reruns 1 --reruns-delay 2)
+PYTEST := $(BIN)/python -m pytest $(if $(RETRY),--reruns 1 --reruns-delay 2 --durations=40 --durations-min=3)
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_QUIET := 1
 unexport CONDA_PREFIX
