@@ -27,6 +27,7 @@ __all__ = [
     "TIMER_TOPIC",
     "TOOLS_GROUP",
     "TRACE_TOPIC",
+    "V5_0_0",
     "Property",
     "reply_topic",
 ]
@@ -74,6 +75,9 @@ PERM_READ: Final = 4
 """Permission bit: may be read."""
 PERM_WRITE: Final = 2
 """Permission bit: may be written."""
+
+V5_0_0: Final = 413
+"""Ordinal of RocketMQ 5.0.0 in the version of a command."""
 
 
 def reply_topic(cluster: str) -> str:

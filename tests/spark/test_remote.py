@@ -279,6 +279,26 @@ def test_every_broker_is_asked_whether_a_topic_is_compacted(
     assert not asked[1][1], "what is known is not asked again"
 
 
+def test_brokers_before_5_0_are_not_asked_whether_a_topic_is_compacted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have no such topics; those before 4.9.1 would not answer, in each plan."""
+    send, asked = site.remote._request, Counter[RequestCode]()
+
+    def request(code: RequestCode, requests: list[Any], *more: Any) -> list[Any]:  # noqa: ANN401
+        asked[code] += len(requests)
+        return [
+            Command(one.code, one.fields, one.body, version=335)
+            for one in send(code, requests, *more)
+        ]
+
+    monkeypatch.setattr(site.remote, "_request", request)
+    site.await_snapshot(lambda snapshot: set(snapshot.bounds) == set(site.queues))
+    assert site.remote.compacted([site.name]) == set()
+    assert asked[RequestCode.GET_TOPIC_STATS_INFO]
+    assert not asked[RequestCode.GET_TOPIC_CONFIG]
+
+
 def test_unknown_and_unreadable_topics_are_errors_or_left_out(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -69,6 +69,8 @@ def test_topics_prefixes_and_permissions_have_the_values_of_rust() -> None:
     text = "".join((CRATES / name).read_text(encoding="utf-8") for name in files)
     assert f'"{own.pop("TOOLS_GROUP")}"' in text
     assert f'"{_names.reply_topic("")}"' in text
+    commands = (CRATES / "remoting/src/command.rs").read_text(encoding="utf-8")
+    assert f"V5_0_0: i32 = {own.pop('V5_0_0')};" in commands
     assert own == {name: rust.get(name) for name in own}
 
 

@@ -17,6 +17,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyrmq import _core
+from pyrmq._names import V5_0_0
 from pyrmq._tables.brokers.routes import Routes
 from pyrmq._tables.brokers.times import first_at
 from pyrmq._tables.brokers.wire import (
@@ -106,6 +107,8 @@ class RemoteCluster:
     """Topics to request from a broker at once, by address, if it refused a request with more."""
     _unanswered: set[tuple[str, str]] = field(default_factory=set, init=False)
     """Topics, each with an address, for which a broker returned an error."""
+    _old: set[str] = field(default_factory=set, init=False)
+    """Addresses of brokers before 5.0."""
 
     def __post_init__(self) -> None:
         """Prepare the connections; nothing is sent yet."""
@@ -200,9 +203,11 @@ class RemoteCluster:
         for topic in topics:
             route = None if topic in self._policies else self._routes.of(topic)
             if route is not None:
-                requests += [
-                    _TopicRequest(topic, "", at, range(0)) for at in route.addresses.values()
-                ]
+                # Brokers before 5.0 know no compaction, and those before 4.9.1 would not answer.
+                if self._old.issuperset(route.addresses.values()):
+                    self._policies[topic] = "DELETE"
+                addresses = set(route.addresses.values()) - self._old
+                requests += [_TopicRequest(topic, "", at, range(0)) for at in addresses]
         fields: list[tuple[Fields, int]] = [
             ({"topic": a.topic}, self._timeout_ms) for a in requests
         ]
@@ -210,7 +215,6 @@ class RemoteCluster:
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, _TRANSIENT):
                 continue
-            # Brokers before 5.0 know neither the request nor compaction.
             known = {} if isinstance(answer, Exception) else read_attributes(answer.body)
             if self._policies.get(request.topic) != "COMPACTION":
                 self._policies[request.topic] = known.get("cleanup.policy", "DELETE")
@@ -369,6 +373,11 @@ class RemoteCluster:
                 else answer
                 for request, answer in zip(requests, answers, strict=True)
             ]
+        self._old |= {
+            request.address
+            for request, answer in zip(requests, answers, strict=True)
+            if not isinstance(answer, Exception) and answer.version < V5_0_0
+        }
         return [
             answer if isinstance(answer, Exception) else read_stats(answer.body, request.broker)
             for request, answer in zip(requests, answers, strict=True)
