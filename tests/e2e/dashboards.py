@@ -10,7 +10,7 @@ from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from tests.e2e.wire import Connection, register
+from tests.e2e.wire import V4_9_1, V5_5_0, Connection, register
 
 from pyrmq import _core
 from pyrmq.codes import RequestCode
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyrmq.dashboard.guard import Permissions
 
 TOKEN = "T0ken-of-this-test"
+FIGURES_OF_4_6_1 = {"table": {"brokerVersionDesc": "V4_6_1", "msgPutTotalTodayNow": "5"}}
 
 
 class Page:
@@ -61,15 +62,21 @@ class Page:
 
 
 @contextmanager
-def silent_broker(name_server: str, figures: Mapping[str, object] | None = None) -> Iterator[str]:
-    """Register a broker that takes connections and answers nothing, but for its own `figures`."""
+def silent_broker(
+    name_server: str, figures: Mapping[str, object] | None = None, version: int = V5_5_0
+) -> Iterator[str]:
+    """Register a broker that takes connections and answers nothing.
+
+    With `figures` it answers with these when asked for them, and refuses every other request; as a
+    `version` before 4.9.1 it does not answer those.
+    """
     with (
         socket.create_server(("127.0.0.1", 0), backlog=200) as server,
         Connection(name_server) as own,
     ):
         register(own, "broker-silent", ["silent-1", "silent-2"], port=server.getsockname()[1])
         held: list[socket.socket] = []
-        thread = threading.Thread(target=_serve, args=(server, held, figures))
+        thread = threading.Thread(target=_serve, args=(server, held, figures, version))
         thread.start()
         try:
             yield "broker-silent"
@@ -81,7 +88,10 @@ def silent_broker(name_server: str, figures: Mapping[str, object] | None = None)
 
 
 def _serve(
-    server: socket.socket, held: list[socket.socket], figures: Mapping[str, object] | None
+    server: socket.socket,
+    held: list[socket.socket],
+    figures: Mapping[str, object] | None,
+    version: int,
 ) -> None:
     while True:
         try:
@@ -90,10 +100,13 @@ def _serve(
             return
         held.append(connection)
         if figures is not None:
-            threading.Thread(target=_answer, args=(connection, figures), daemon=True).start()
+            answers = threading.Thread(
+                target=_answer, args=(connection, figures, version), daemon=True
+            )
+            answers.start()
 
 
-def _answer(connection: socket.socket, figures: Mapping[str, object]) -> None:
+def _answer(connection: socket.socket, figures: Mapping[str, object], version: int) -> None:
     got = b""
     while data := connection.recv(65_536):
         got += data
@@ -101,9 +114,11 @@ def _answer(connection: socket.socket, figures: Mapping[str, object]) -> None:
             request, used = decoded
             got = got[used:]
             is_known = request.code == RequestCode.GET_BROKER_RUNTIME_INFO
+            if not is_known and version < V4_9_1:
+                continue
             body = json.dumps(figures).encode() if is_known else None
             code = 0 if is_known else 3
-            answer = _core.Command(code, {}, body, opaque=request.opaque, flag=1)
+            answer = _core.Command(code, {}, body, opaque=request.opaque, flag=1, version=version)
             connection.sendall(answer.encode())
 
 

@@ -9,7 +9,8 @@ import threading
 from typing import Any
 
 import pytest
-from tests.e2e.wire import Connection, await_true, register
+from tests.e2e.dashboards import FIGURES_OF_4_6_1, silent_broker
+from tests.e2e.wire import V4_6_1, Connection, await_true, register
 
 from pyrmq import Producer, RmqError
 from pyrmq.cli import main
@@ -67,6 +68,15 @@ def test_a_broker_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
         assert "far" in text
         assert "127.0.0.1:1" in text
         assert "NOT READY" in text
+
+
+def test_a_broker_that_does_not_answer_what_it_does_not_know(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with cluster() as running, silent_broker(running.name_server, FIGURES_OF_4_6_1, V4_6_1) as name:
+        assert status(running, "--broker", name, "--json") == 0
+    old = json.loads(capsys.readouterr().out)
+    assert (old["version"], old["note"].partition(":")[0]) == ("4.6.1", "not a broker of pyrmq")
 
 
 def test_watching_survives_a_restarted_name_server() -> None:

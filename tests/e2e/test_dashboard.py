@@ -16,8 +16,8 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.e2e.dashboards import TOKEN, Page, dashboard, silent_broker
-from tests.e2e.wire import await_true
+from tests.e2e.dashboards import FIGURES_OF_4_6_1, TOKEN, Page, dashboard, silent_broker
+from tests.e2e.wire import V4_6_1, await_true
 
 from pyrmq import Admin, DeadLetter, Producer, PullConsumer, PushConsumer
 from pyrmq.cli import main
@@ -316,6 +316,19 @@ def test_figures_that_json_lacks_are_shown_as_unknown() -> None:
         odd = rows["broker-silent"]
         assert (odd["put"], odd["got"], odd["disk"]) == (None, None, 1)
         assert rows["broker-a"]["put"] >= 0
+
+
+def test_a_broker_that_does_not_answer_what_it_does_not_know_is_shown() -> None:
+    with (
+        cluster() as running,
+        silent_broker(running.name_server, FIGURES_OF_4_6_1, V4_6_1),
+        dashboard(running.name_server, Permissions(HOSTS), timeout=1.0) as page,
+    ):
+        await_true(lambda: len(page.get("overview")["brokers"]) == 2, 20)
+        rows = {row["broker"]: row for row in page.get("overview")["brokers"]}
+        old = rows["broker-silent"]
+        assert (old["ready"], old["version"], old["put"]) == (True, "4.6.1", 5)
+        assert "error" not in old
 
 
 def test_the_page_is_small_and_allows_no_inline_code(page: Page) -> None:

@@ -10,8 +10,10 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.e2e.wire import Connection, ask, await_true, body_of, register
+from tests.e2e.relay import frames, listening
+from tests.e2e.wire import V4_6_1, Connection, ask, await_true, body_of, register
 from tests.interop.jvm import free_port
+from tests.reference.frame import RESPONSE, Frame, decode, encode
 
 from pyrmq import NameServer
 from pyrmq.cli import main
@@ -183,6 +185,23 @@ def test_status_says_which_name_server_is_away_and_fails(
     shown = capsys.readouterr().out
     assert f"name server {server.address}: ready" in shown
     assert f"name server {away}: NOT READY (unreachable)" in shown
+
+
+def test_status_works_with_a_name_server_that_does_not_answer_what_it_does_not_know(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Apache's before 5.0."""
+
+    def serve(client: socket.socket) -> None:
+        for frame in frames(client):
+            request = decode(frame)
+            if request.code != NAME_SERVER_STATUS:
+                answer = Frame(code=0, flag=RESPONSE, version=V4_6_1, opaque=request.opaque)
+                client.sendall(encode(answer))
+
+    with listening(serve) as address:
+        assert main(["nameserver", "status", "-n", address, "--interval", "0.01"]) == 0
+    assert "not a name server of pyrmq" in capsys.readouterr().out
 
 
 def test_quantiles_lie_within_their_bucket() -> None:

@@ -14,6 +14,9 @@ from pyrmq.codes import RequestCode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+V4_6_1, V4_9_1, V5_5_0 = 335, 395, 513
+"""Versions of RocketMQ, as commands have them."""
+
 _TIMEOUT = 10.0
 
 
@@ -32,7 +35,7 @@ class Connection:
         fields: Mapping[str, str] | None = None,
         body: bytes | None = None,
         *,
-        version: int = 513,
+        version: int = V5_5_0,
         serialize_type: str = "JSON",
         language: str = "JAVA",
         timeout: float = _TIMEOUT,

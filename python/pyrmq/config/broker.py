@@ -14,7 +14,11 @@ from pyrmq.config.watching import WatchedOptions
 BROKER_PORT = 10911
 
 BROKER_STATUS = 30_002
-"""Request code of our own that Apache does not use: the broker's state as JSON."""
+"""Request code of our own that Apache does not use: the broker's state as JSON.
+
+Only for servers whose answers carry version 5.0.0 or newer, as ours do: Apache's brokers before
+4.9.1 and its name servers before 5.0 send no answer to a request that they do not know.
+"""
 
 
 class BrokerOptions(WatchedOptions):

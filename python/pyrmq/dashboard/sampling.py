@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._names import V5_0_0
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import BROKER_STATUS
 from pyrmq.errors import RmqError
@@ -142,7 +143,9 @@ class Sampler:
             answer = self._client.ask(address, code, timeout=self._timeout)
             parsed: Any = _core.parse_json(answer.body or b"{}")
             table = parsed.get("table") or {}
-            own = self._client.request(address, BROKER_STATUS, timeout=self._timeout)
+            own = None
+            if answer.version >= V5_0_0:
+                own = self._client.request(address, BROKER_STATUS, timeout=self._timeout)
         except RmqError as error:
             return row | {"error": str(error)}
         row |= {
@@ -153,7 +156,7 @@ class Sampler:
             "got": number_of(table, "msgGetTotalTodayNow"),
             "booted_ms": number_of(table, "bootTimestamp"),
         }
-        if own.code == ResponseCode.SUCCESS:
+        if own is not None and own.code == ResponseCode.SUCCESS:
             row |= _own(_core.parse_json(own.body or b"{}"))
         return row
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
+from pyrmq._names import V5_0_0
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import BROKER_STATUS, NAME_SERVER_STATUS
 from pyrmq.doctor.network import Dialed, is_container_bridge, split
@@ -161,6 +162,11 @@ def collect(query: Query, report: Callable[[str], object] = lambda _: None) -> F
         client.close()
 
 
+def _status(server: Server, code: int, known: _core.Command) -> Mapping[str, Any]:
+    """Request the state of pyrmq's server. Empty for a server that an earlier answer shows to be none."""
+    return _json(server.request(code).body) if known.version >= V5_0_0 else {}
+
+
 def _name_server(server: Server, query: Query) -> NameServerFacts:
     dialed = server.dial(RequestCode.GET_BROKER_CLUSTER_INFO)
     if dialed.answer is None or dialed.answer.code != ResponseCode.SUCCESS:
@@ -172,7 +178,7 @@ def _name_server(server: Server, query: Query) -> NameServerFacts:
         for number, place in (data.get("brokerAddrs") or {}).items()
     }
     began = time.time()
-    status = _json(server.request(NAME_SERVER_STATUS).body)
+    status = _status(server, NAME_SERVER_STATUS, dialed.answer)
     clock_offset = _offset(status.get("time_ms"), began)
     route = None
     if query.topic is not None:
@@ -207,7 +213,7 @@ def _broker(server: Server, name: str, number: int) -> BrokerFacts:
     }
     config = _config(server, RequestCode.GET_BROKER_CONFIG)
     requested_at = time.time()
-    status = _json(server.request(BROKER_STATUS).body)
+    status = _status(server, BROKER_STATUS, dialed.answer)
     offset = _offset(status.get("time_ms"), requested_at)
     if offset is None:
         offset = _offset(_time_of(runtime), began)

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyrmq import _core
-from pyrmq._names import PERM_READ, PERM_WRITE
+from pyrmq._names import PERM_READ, PERM_WRITE, V5_0_0
 from pyrmq.cli.arguments import add_name_server, parser, seconds
 from pyrmq.cli.broker.config import change, masters
 from pyrmq.cli.output import print_rows
@@ -169,6 +169,9 @@ def _subscribed(client: Client, address: str, group: str) -> set[str] | None:
 
 
 def _held(client: Client, address: str) -> list[Staying]:
+    known = client.request(address, RequestCode.GET_BROKER_RUNTIME_INFO, timeout=_TIMEOUT)
+    if known.version < V5_0_0:
+        return []
     answer = client.request(address, BROKER_STATUS, timeout=_TIMEOUT)
     if answer.code != ResponseCode.SUCCESS:
         # Apache's brokers do not say what they hold.

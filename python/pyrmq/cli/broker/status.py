@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
+from pyrmq._names import V5_0_0
 from pyrmq.cli.arguments import add_name_server, add_watch, parser
 from pyrmq.cli.output import clear, counted, span, table
 from pyrmq.codes import RequestCode, ResponseCode
@@ -80,7 +81,9 @@ def _report_of(client: Any, name: str, number: int, address: str) -> Report:  # 
         answer = client.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, timeout=_TIMEOUT)
         table_: Any = _core.parse_json(answer.body or b"{}")
         runtime: Mapping[str, str] = table_.get("table") or {}
-        own = client.request(address, BROKER_STATUS, timeout=_TIMEOUT)
+        own = None
+        if answer.version >= V5_0_0:
+            own = client.request(address, BROKER_STATUS, timeout=_TIMEOUT)
     except RmqError as error:
         return {**found, "error": str(error)}
     found |= {
@@ -90,7 +93,7 @@ def _report_of(client: Any, name: str, number: int, address: str) -> Report:  # 
         "gets": _number(runtime, "getMessageTimesTotal"),
         "disk_ratio": _number(runtime, "commitLogDiskRatio"),
     }
-    if own.code != ResponseCode.SUCCESS:
+    if own is None or own.code != ResponseCode.SUCCESS:
         return {**found, "note": "not a broker of pyrmq: memory, clients and health are unknown"}
     status: Any = _core.parse_json(own.body or b"{}")
     store = status["store"]

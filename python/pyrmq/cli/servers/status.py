@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
 from pyrmq._client.security.credentials import native_security
+from pyrmq._names import V5_0_0
 from pyrmq.cli.arguments import add_name_server, add_watch, parser
 from pyrmq.cli.output import clear, counted, span, table
 from pyrmq.codes import RequestCode, ResponseCode
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _TIMEOUT_MS = 5000
+_ANYTHING = (RequestCode.GET_KV_CONFIG, {"namespace": "pyrmq", "key": "none"}, None)
+"""A request that every name server answers, and at once."""
+
 Report = dict[str, Any]
 
 
@@ -48,6 +52,10 @@ def run(words: list[str]) -> int:
 
 def _report_of(connections: _core.Connections, address: str) -> Report:
     try:
+        # For the version, which any answer has.
+        known = connections.request(address, _core.Command(*_ANYTHING), _TIMEOUT_MS)
+        if known.version < V5_0_0:
+            return _of_another_kind(connections, address)
         answer = connections.request(
             address, _core.Command(NAME_SERVER_STATUS, {}, None), _TIMEOUT_MS
         )
