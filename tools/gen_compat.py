@@ -52,6 +52,40 @@ RocksDB, which is not read; `pyrmq secure export` and `import` move them between
 |---|---|---|---|---|---|---|
 """
 
+_OLDER_HEAD = """\
+
+## Older Apache brokers
+Clients, `Admin` and commands work with Apache's brokers from 4.6 on, with these exceptions:
+
+| brokers | what they do not do | what happens |
+|---|---|---|
+"""
+
+_OLDER = (
+    (
+        "before 5.1; later ones with `useServerSideResetOffset=false`",
+        "move one queue of a group whose members are connected",
+        "`reset_offsets(queue=...)` raises `NotSupported`; without members it commits the offset",
+    ),
+    (
+        "before 5.0",
+        "POP",
+        "push consumers pull; `SimpleConsumer.receive`, `consume_modes` and `set_consume_mode` "
+        "raise `NotSupported`",
+    ),
+    (
+        "before 4.9.2",
+        "permit reading dead letters",
+        "`pyrmq dlq` fails and names the command that permits it",
+    ),
+    (
+        "before 4.9.1",
+        "answer a request that they do not know",
+        "no request is sent that they do not know, but for a `SimpleConsumer`'s: it gets no "
+        "messages, and logs that nobody answers",
+    ),
+)
+
 _POP_HEAD = """\
 
 ## Apache's integration tests of POP
@@ -265,7 +299,9 @@ def render() -> str:
         lines.append(f"| {int(code)} | {code.name} | {known} | {kinds} | {note} | {test} |")
     pop = _ported("test_apache_pop.py", _POP_WITHOUT)
     consumers = _ported("test_apache_consumers.py", _CONSUMER_WITHOUT)
-    return _HEAD + "\n".join(lines) + "\n" + _POP_HEAD + pop + _CONSUMER_HEAD + consumers
+    older = _OLDER_HEAD + "".join(f"| {' | '.join(row)} |\n" for row in _OLDER)
+    ported = _POP_HEAD + pop + _CONSUMER_HEAD + consumers
+    return _HEAD + "\n".join(lines) + "\n" + older + ported
 
 
 def _ported(file: str, without: tuple[tuple[str, str], ...]) -> str:

@@ -304,6 +304,11 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
     ) -> Command:
         return self._client.ask(address, code, fields, body, timeout=self._timeout)
 
+    def _version(self, address: str) -> int:
+        code = RequestCode.GET_BROKER_RUNTIME_INFO
+        # A refusal has it, too.
+        return self._client.request(address, code, timeout=self._timeout).version
+
     def _request_name_server(
         self, code: int, fields: Mapping[str, str | int | bool | None] | None = None
     ) -> Command:

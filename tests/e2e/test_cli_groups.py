@@ -6,16 +6,19 @@ import io
 import json
 import sys
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.dashboards import FIGURES_OF_4_6_1, silent_broker
 from tests.e2e.test_cli_hardening import on_a_terminal
 from tests.e2e.timing import least
-from tests.e2e.wire import ask, await_true
+from tests.e2e.wire import V4_6_1, ask, await_true
 
-from pyrmq import Admin, Producer, PullConsumer, PushConsumer
+from pyrmq import Admin, BrokerError, ConfigError, Producer, PullConsumer, PushConsumer
 from pyrmq.cli import main
 from pyrmq.codes import RequestCode
+from pyrmq.errors import NotSupported
 from pyrmq.message import QueueId
 from pyrmq.testing import Cluster, cluster
 
@@ -109,6 +112,59 @@ def test_a_group_is_described_moved_and_deleted(pyrmq: Run, two: Cluster) -> Non
     assert pyrmq("group", "delete", "cli-kitchen") == ["deleted cli-kitchen"]
     assert "cli-kitchen" not in pyrmq("group", "list")
     pyrmq("group", "describe", "cli-kitchen", status=1)
+
+
+def test_a_group_moves_at_brokers_that_leave_this_to_its_members() -> None:
+    """As all brokers before 5.1 do: without members, the offsets are committed instead."""
+    with (
+        cluster(brokers=2, use_server_side_reset_offset=False) as running,
+        Admin(name_server=running.name_server) as admin,
+    ):
+        send(running, "orders", 6)
+        one, other = (QueueId("orders", broker.name, 0) for broker in running.brokers)
+
+        def committed() -> tuple[int, int]:
+            progress = admin.consumer_progress("kitchen", "orders")
+            return progress[one].committed, progress[other].committed
+
+        with PullConsumer(
+            name_server=running.name_server, group="kitchen", start="first", auto_commit=None
+        ) as consumer:
+            consumer.subscribe("orders")
+            seen = 0
+            while seen < 6:
+                seen += len(consumer.poll(timeout=10))
+            consumer.commit()
+            # The broker would move every queue, to the beginning.
+            with pytest.raises(NotSupported, match="while members are connected"):
+                admin.reset_offsets("kitchen", "orders", 2, queue=one)
+            assert committed() == (3, 3)
+        assert admin.reset_offsets("kitchen", "orders", 2, queue=one) == {one: 2}
+        assert committed() == (2, 3)
+        assert admin.reset_offsets("kitchen", "orders", "first") == {one: 0, other: 0}
+        assert committed() == (0, 0)
+        now = datetime.now(UTC)
+        assert admin.reset_offsets("kitchen", "orders", now) == {one: 3, other: 3}
+        assert admin.reset_offsets("kitchen", "orders", "first", queue=one) == {one: 0}
+        assert admin.reset_offsets("kitchen", "orders", "last", queue=one) == {one: 3}
+        assert committed() == (3, 3)
+        with pytest.raises(ConfigError, match="has 0 to 3"):
+            admin.reset_offsets("kitchen", "orders", 4, queue=one)
+        with pytest.raises(BrokerError, match="did you mean `kitchen`"):
+            admin.reset_offsets("kitchne", "orders", 1, queue=one)
+
+
+def test_a_broker_without_pop_has_no_modes() -> None:
+    """One before 4.9.1 does not answer requests about them."""
+    with (
+        cluster() as running,
+        silent_broker(running.name_server, FIGURES_OF_4_6_1, V4_6_1),
+        Admin(name_server=running.name_server) as admin,
+    ):
+        with pytest.raises(NotSupported, match=r"older than RocketMQ 5\.0"):
+            admin.consume_modes("kitchen", "silent-1")
+        with pytest.raises(NotSupported, match=r"older than RocketMQ 5\.0"):
+            admin.set_consume_mode("kitchen", "silent-1", "pop")
 
 
 def test_a_group_that_no_broker_knows_is_an_error_with_the_nearest_name(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyrmq._admin.conflicts import conflicts_of, subscriptions_of
 from pyrmq._admin.requests import Requester, body_of, on_each, queue_of
+from pyrmq._admin.resets import commit_target, require_no_members, resets_by_itself
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import BrokerError, ConfigError
 
@@ -231,6 +232,8 @@ class GroupAdmin:
     ) -> dict[QueueId, int]:
         """Move a group to other offsets of a topic. Connected members follow at once.
 
+        A broker before 5.1 moves one queue only while no member is connected.
+
         Args:
             group: Consumer group.
             topic: Topic.
@@ -243,6 +246,7 @@ class GroupAdmin:
 
         Raises:
             TopicNotFound: The name servers do not know the topic.
+            NotSupported: A broker before 5.1 cannot move a single queue of connected members.
             BrokerError: A broker refused; the text says why.
 
         Example:
@@ -267,7 +271,16 @@ class GroupAdmin:
         ]
 
         def reset(address: str) -> dict[QueueId, int]:
-            answer = self._request(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+            if queue is not None and not resets_by_itself(self, address):
+                self.require_group(group)
+                require_no_members(self, address, group)
+                return commit_target(self, address, group, topic, to, queue)
+            try:
+                answer = self._request(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+            except BrokerError as error:
+                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    raise
+                return commit_target(self, address, group, topic, to, queue)
             table = body_of(answer).get("offsetTable") or {}
             return {queue_of(name): int(offset) for name, offset in table.items()}
 

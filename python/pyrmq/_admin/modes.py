@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pyrmq._admin.requests import body_of
-from pyrmq.codes import RequestCode
-from pyrmq.errors import ConfigError
+from pyrmq._names import V5_0_0
+from pyrmq.codes import RequestCode, ResponseCode
+from pyrmq.errors import ConfigError, NotSupported
 
 if TYPE_CHECKING:
     from pyrmq._admin.requests import Requester
@@ -44,7 +45,8 @@ class ModeAdmin:
 
         Raises:
             TopicNotFound: The name servers do not know the topic.
-            BrokerError: A broker refused, as those before 5.0 do, which have no POP.
+            NotSupported: A broker is older than 5.0, which brought POP.
+            BrokerError: A broker refused; the text says why.
 
         Example:
             >>> admin.consume_modes("kitchen", "orders")  # doctest: +SKIP
@@ -53,6 +55,7 @@ class ModeAdmin:
         names = self._master_names()
         found: dict[str, ConsumeMode] = {}
         for address in self._masters_of(topic):
+            _require_pop(self, address)
             answer = self._request(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
             groups = (body_of(answer).get("messageRequestModeMap") or {}).get(topic) or {}
             data = groups.get(group) or {}
@@ -85,7 +88,8 @@ class ModeAdmin:
         Raises:
             ConfigError: The mode or the share is invalid.
             TopicNotFound: The name servers do not know the topic.
-            BrokerError: A broker refused, as those before 5.0 do, which have no POP.
+            NotSupported: A broker is older than 5.0, which brought POP.
+            BrokerError: A broker refused; the text says why.
 
         Example:
             >>> admin.set_consume_mode("kitchen", "orders", "pop")  # doctest: +SKIP
@@ -103,9 +107,23 @@ class ModeAdmin:
         }
         names = self._master_names()
         done: list[str] = []
-        for address in self._masters_of(topic):
+        masters = self._masters_of(topic)
+        for address in masters:
+            _require_pop(self, address)
+        for address in masters:
             self._request(
                 address, RequestCode.SET_MESSAGE_REQUEST_MODE, None, json.dumps(body).encode()
             )
             done.append(names.get(address, address))
         return sorted(done)
+
+
+def _require_pop(admin: Requester, address: str) -> None:
+    # Brokers before 4.9.1 would send no answer to a request that they do not know.
+    if admin._version(address) < V5_0_0:
+        raise NotSupported(
+            f"the broker {address} is older than RocketMQ 5.0, which brought POP and its modes: "
+            "push consumers pull from it",
+            code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            address=address,
+        )

@@ -29,6 +29,9 @@ class Requester(Protocol):
     ) -> Command:
         """Send a request; raise an answer other than success."""
 
+    def _version(self, address: str) -> int:
+        """The version of a broker, as an ordinal."""
+
     def _masters(self, cluster: str | None, brokers: Sequence[str] | None) -> list[str]:
         """The addresses of masters."""
 
