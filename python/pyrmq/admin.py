@@ -10,6 +10,8 @@ Example:
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from time import monotonic, sleep
 from typing import Any, Self
 
 from pyrmq._admin.groups import GroupAdmin, GroupDescription, GroupLag, GroupMember
@@ -28,7 +30,7 @@ from pyrmq._client import log
 from pyrmq._client.security.credentials import Credentials
 from pyrmq._client.security.tls import Tls
 from pyrmq._client.values import name_servers
-from pyrmq._names import PERM_READ, PERM_WRITE, TEMPLATE_TOPIC
+from pyrmq._names import PERM_READ, PERM_WRITE, TEMPLATE_TOPIC, V5_0_0
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import (
     ConfigError,
@@ -55,6 +57,9 @@ __all__ = [
     "TopicQueues",
     "TopicRoute",
 ]
+
+_REGISTRATION_S = 2.0
+"""How long a broker may take to register a topic that it has accepted."""
 
 
 class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
@@ -179,18 +184,24 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         Example:
             >>> admin.create_topic("orders", queues=4)  # doctest: +SKIP
         """
+        read = queues if read_queues is None else read_queues
+        write = queues if write_queues is None else write_queues
         fields: dict[str, str | int | bool | None] = {
             "topic": topic,
             "defaultTopic": TEMPLATE_TOPIC,
-            "readQueueNums": queues if read_queues is None else read_queues,
-            "writeQueueNums": queues if write_queues is None else write_queues,
+            "readQueueNums": read,
+            "writeQueueNums": write,
             "perm": perm,
             "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": 0,
             "order": order,
         }
         for broker in self._masters(cluster, brokers):
-            self._request(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+            answer = self._request(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+            if answer.version < V5_0_0:
+                # Brokers before 4.7.1 answer first and create it then.
+                name = self._master_names().get(broker, "")
+                self._await_queues(topic, TopicQueues(name, read, write, perm))
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete a topic with its messages, on every broker and name server.
@@ -336,6 +347,14 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
             "(`pyrmq nameserver`) or correct `name_server` (or NAMESRV_ADDR)",
             addresses=";".join(self._name_servers),
         )
+
+    def _await_queues(self, topic: str, queues: TopicQueues) -> None:
+        until = monotonic() + _REGISTRATION_S
+        while monotonic() < until:
+            with suppress(TopicNotFound):
+                if queues in self.route(topic).queues:
+                    return
+            sleep(0.01)
 
     def _master_names(self) -> dict[str, str]:
         brokers = [broker for members in self.cluster().values() for broker in members]

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 import pytest
+from tests.e2e.relay import frames, listening
+from tests.e2e.wire import V4_6_1, Connection, register
+from tests.reference.frame import RESPONSE, Frame, decode, encode
 
 from pyrmq import Admin, ConfigError, NameServerUnreachable, Producer, QueueId, TopicNotFound
 from pyrmq.errors import BrokerError
 from pyrmq.testing import cluster
+
+if TYPE_CHECKING:
+    import socket
 
 
 def test_a_topic_is_created_described_and_deleted() -> None:
@@ -36,6 +45,29 @@ def test_a_topic_is_changed_where_it_exists(address: str, topic: str) -> None:
         found = {one.broker: one for one in admin.route(topic).queues}
     assert (found["broker-a"].read_queues, found["broker-a"].write_queues) == (6, 5)
     assert (found["broker-b"].read_queues, found["broker-b"].write_queues) == (2, 2)
+
+
+def test_a_topic_is_there_also_at_a_broker_that_accepts_it_first(topic: str) -> None:
+    """As brokers before 4.7.1 do: they register it after their answer."""
+
+    def serve(client: socket.socket) -> None:
+        for frame in frames(client):
+            request = decode(frame)
+            answer = Frame(code=0, flag=RESPONSE, version=V4_6_1, opaque=request.opaque)
+            client.sendall(encode(answer))
+            time.sleep(0.2)
+            register(registration, "old", ["any", topic], port=port)
+
+    with (
+        cluster() as running,
+        Connection(running.name_server) as registration,
+        listening(serve) as at,
+        Admin(name_server=running.name_server) as admin,
+    ):
+        port = int(at.rpartition(":")[2])
+        register(registration, "old", ["any", "other"], port=port)
+        admin.create_topic(topic, queues=4, brokers=["old"])
+        assert [queues.broker for queues in admin.route(topic).queues] == ["old"]
 
 
 def test_clusters_and_brokers_are_listed(address: str) -> None:
