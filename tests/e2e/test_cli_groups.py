@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 import time
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from tests.e2e.timing import least
 from tests.e2e.wire import V4_6_1, ask, await_true
 
 from pyrmq import Admin, BrokerError, ConfigError, Producer, PullConsumer, PushConsumer
+from pyrmq._names import PERM_WRITE
 from pyrmq.cli import main
 from pyrmq.codes import RequestCode
 from pyrmq.errors import NotSupported
@@ -288,6 +290,27 @@ def test_dead_letters_are_listed_and_given_to_their_group_again(pyrmq: Run, two:
         resent = pyrmq("dlq", "resend", "cli-cooks", "--key", "key-1")
         assert resent == ["sent 1 message to cli-cooks again, of 2 dead letters"]
         await_true(lambda: healthy == [b"body 1"], 30)
+
+
+def test_dead_letters_that_may_not_be_read_are_an_error_with_its_fix(
+    two: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Apache's brokers before 4.9.2 create their topic so."""
+    monkeypatch.setenv("NAMESRV_ADDR", two.name_server)
+    with Admin(name_server=two.name_server) as admin:
+        admin.create_topic("%DLQ%cli-closed", queues=1, perm=PERM_WRITE)
+    with Producer(name_server=two.name_server) as producer:
+        producer.send("%DLQ%cli-closed", b"letter")
+    for verb in ("list", "resend"):
+        assert main(["dlq", verb, "cli-closed"]) == 1
+        error = capsys.readouterr().err
+        assert "at broker-a, broker-b cannot be read" in error
+    fix = shlex.split(error.partition("Fix: pyrmq ")[2])
+    assert main(fix) == 0
+    capsys.readouterr()
+    assert main(["dlq", "list", "cli-closed", "--json"]) == 0
+    (letter,) = objects(capsys.readouterr().out.splitlines())
+    assert letter["body"] == "letter"
 
 
 def test_a_long_resend_shows_its_progress_on_a_terminal(two: Cluster) -> None:

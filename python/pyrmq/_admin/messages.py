@@ -39,6 +39,8 @@ _NOT_AGAIN = frozenset(
         Property.MAX_RECONSUME_TIMES,
     }
 )
+_MAX_TRIES = 16
+"""Apache's default. Its brokers up to 4.9.0 fail without one."""
 _PAIR, _END = "\x01", "\x02"
 
 
@@ -213,6 +215,7 @@ class MessageAdmin:
             "flag": message.flag,
             "properties": "".join(kept),
             "reconsumeTimes": 0,
+            "maxReconsumeTimes": _MAX_TRIES,
             "unitMode": False,
             "batch": False,
         }

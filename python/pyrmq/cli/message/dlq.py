@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from pyrmq._names import DLQ_PREFIX, Property
+from pyrmq._names import DLQ_PREFIX, PERM_READ, Property
 from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, parser, positive
 from pyrmq.cli.message.lines import as_object, body_text
 from pyrmq.cli.message.tail import GROUP, Bounds, messages
 from pyrmq.cli.output import counted, print_json, print_rows
 from pyrmq.cli.times import moment, shown
-from pyrmq.errors import TopicNotFound
+from pyrmq.errors import RouteError, TopicNotFound
 
 if TYPE_CHECKING:
     import argparse
@@ -104,11 +104,19 @@ def _letters(
     left = given.max
     with Admin(name_server=given.name_server) as admin:
         try:
-            admin.route(DLQ_PREFIX + given.group)
+            route = admin.route(DLQ_PREFIX + given.group)
         except TopicNotFound:
             # The first dead letter of a group creates the topic.
             admin.require_group(given.group)
             return
+    closed = sorted(queues.broker for queues in route.queues if not queues.perm & PERM_READ)
+    if closed:
+        raise RouteError(
+            f"the dead letters of `{given.group}` at {', '.join(closed)} cannot be read: their "
+            "topic permits writing only, as Apache's brokers before 4.9.2 create it. Fix: "
+            f"pyrmq topic create '{route.topic}' --queues 1",
+            topic=route.topic,
+        )
     # Importing a consumer takes a third of the time of a command that has nothing to list.
     from pyrmq.consumer import PullConsumer
 
