@@ -52,6 +52,11 @@ final class Consumers {
         out.put("seen", push.size());
         out.put("shares", push.shares());
         out.put("queryCodes", push.queries == null ? null : push.queries.codes());
+        if (args.has("topic")) {
+            OffsetStore store = push.consumer.getDefaultMQPushConsumerImpl().getOffsetStore();
+            Collection<Long> offsets = store.cloneOffsetTable(args.get("topic")).values();
+            out.put("offsets", offsets.stream().mapToLong(Long::longValue).sum());
+        }
         return out;
     }
 
