@@ -142,7 +142,7 @@ def count(address: str) -> int:
         ("kill", clear_wheel, WHOLE, WHOLE),
         ("clean", shorten_wheel, REFUSED, REFUSED),
         ("clean", delete_log, PART, WHOLE),
-        ("kill", clear_log, PART, PART),
+        ("kill", clear_log, PART, WHOLE),
         ("clean", delete_check, WHOLE, WHOLE),
         ("kill", spoil_check, PART, PART),
     ],
