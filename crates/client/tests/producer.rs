@@ -164,6 +164,28 @@ fn an_answer_with_a_retry_code_is_retried_as_often_as_configured() {
 }
 
 #[test]
+fn a_send_to_a_queue_that_the_topic_does_not_have_waits_for_the_new_route() {
+    // Apache's brokers answer with the first code up to 5.3.0, newer ones and ours with the second.
+    for code in [response::SYSTEM_ERROR, response::INVALID_PARAMETER] {
+        let world = World::new(1);
+        world.script(0, &[Act::MissQueue(code); 5]);
+        let producer = world.producer(|_| ());
+        let result = send(&producer, "x", Target::Any, WAIT).recv_timeout(WAIT);
+        let result = result.unwrap().unwrap();
+        assert_eq!((result.attempts, result.may_be_duplicate), (6, false));
+        assert!(*world.asked.lock().unwrap() > 1, "the route is asked for again");
+        world.script(0, &[Act::MissQueue(code)]);
+        let error = send(&producer, "x", bound(), WAIT).recv_timeout(WAIT);
+        let error = error.unwrap().unwrap_err();
+        assert_eq!(
+            error.failure().unwrap().attempts,
+            1,
+            "the queue was chosen: {error}"
+        );
+    }
+}
+
+#[test]
 fn without_retries_there_is_one_attempt() {
     let world = World::new(1);
     world.script(0, &[Act::Say(response::SYSTEM_BUSY)]);

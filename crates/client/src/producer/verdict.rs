@@ -19,6 +19,9 @@ const SIZE_EXCEEDED: &str = "size exceeded";
 /// What a broker's remark names, ours and Apache's, when the topic has no such queue.
 const QUEUE_ID: &str = "queueId";
 
+/// How that remark begins at Apache's brokers up to 5.3.0, which answer `SYSTEM_ERROR` then.
+const ILLEGAL_QUEUE: &str = "request queueId[";
+
 /// What an attempt came to.
 pub(super) enum Verdict {
     Stored(SendResult),
@@ -47,8 +50,9 @@ impl PendingSend {
             // A broker that says where the message lies has it in its log, whatever failed then (an fsync).
             let may_exist = answer.fields.get("queueOffset").is_some();
             let error = ClientError::refused(WHAT, &queue.address, answer.code, answer.remark);
-            let is_worth_it = !(self.can_be_split() && is_illegal(&error));
-            let may_move = is_missing_queue(&error) && !self.is_bound();
+            let is_missing = is_missing_queue(&error);
+            let is_worth_it = !(is_missing || self.can_be_split() && is_illegal(&error));
+            let may_move = is_missing && !self.is_bound();
             return if may_move || (is_worth_it && self.shared.options.retry_codes.contains(&answer.code)) {
                 Verdict::Retryable(error, may_exist)
             } else {
@@ -118,14 +122,16 @@ impl PendingSend {
                 }
                 ClientError::Net { .. } => (true, true),
                 ClientError::Refused { code, .. } => {
-                    let moved = is_missing_queue(error)
+                    let is_missing = is_missing_queue(error);
+                    let moved = is_missing
                         || matches!(
                             *code,
                             response::TOPIC_NOT_EXIST
                                 | response::NO_PERMISSION
                                 | response::SERVICE_NOT_AVAILABLE
                         );
-                    let is_weak = self.shared.options.retry_codes.contains(code) && !is_illegal(error);
+                    let says_of_broker = !is_missing && !is_illegal(error);
+                    let is_weak = says_of_broker && self.shared.options.retry_codes.contains(code);
                     (is_weak, moved)
                 }
                 _ => (false, false),
@@ -152,10 +158,17 @@ impl PendingSend {
     }
 }
 
-/// A topic has fewer queues than the route says, for example because it was deleted and made again.
+/// A topic has fewer queues than the route says, for example because it was deleted and made again, or because the
+/// route is that of the template: the topic was made a moment ago, and the name server does not know it yet.
 pub(super) fn is_missing_queue(error: &ClientError) -> bool {
-    matches!(error, ClientError::Refused { code, remark, .. }
-        if *code == response::INVALID_PARAMETER && remark.contains(QUEUE_ID))
+    let ClientError::Refused { code, remark, .. } = error else {
+        return false;
+    };
+    match *code {
+        response::INVALID_PARAMETER => remark.contains(QUEUE_ID),
+        response::SYSTEM_ERROR => remark.starts_with(ILLEGAL_QUEUE),
+        _ => false,
+    }
 }
 
 /// A broker has refused a frame for what is in it, and it is stored nowhere: of a batch a part may still be stored.

@@ -24,6 +24,8 @@ pub enum Act {
     /// Stores it, and answers with this code.
     StoreSaying(i32),
     Say(i32),
+    /// Says with this code that the topic does not have the queue.
+    MissQueue(i32),
     Silent,
 }
 
@@ -53,6 +55,7 @@ impl Processor for Broker {
         match self.acts.lock().unwrap().pop_front().unwrap_or(Act::Store) {
             Act::Silent => self.held.lock().unwrap().push(reply),
             Act::Say(code) => reply.send(Command::error(code, "as the script says")),
+            Act::MissQueue(code) => reply.send(Command::error(code, "request queueId[1] is illegal, ...")),
             Act::Store => self.store(&request, reply, response::SUCCESS),
             Act::StoreSaying(code) => self.store(&request, reply, code),
         }

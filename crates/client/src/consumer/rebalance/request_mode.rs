@@ -38,7 +38,7 @@ pub(crate) enum RequestMode {
 impl ConsumerShared {
     /// Asks a broker of the topic.
     pub(crate) async fn request_mode(&self, topic: &Arc<str>) -> Result<RequestMode, ClientError> {
-        // Brokers before 5.0 know no POP. Those before 4.7 do not even answer a request that they do not know.
+        // Brokers before 5.0 know no POP. Those before 4.9.1 do not even answer a request that they do not know.
         let knows_pop = self.broker_version.load(Ordering::Relaxed) >= V5_0_0;
         if self.pops.is_none() || names::is_retry(topic) || !knows_pop {
             return Ok(RequestMode::Pull);
