@@ -163,7 +163,7 @@ def collect(query: Query, report: Callable[[str], object] = lambda _: None) -> F
 
 
 def _status(server: Server, code: int, known: _core.Command) -> Mapping[str, Any]:
-    """Request the state of pyrmq's server. Empty for a server that an earlier answer shows to be none."""
+    """Request the state of pyrmq's server; empty if an earlier answer shows another server."""
     return _json(server.request(code).body) if known.version >= V5_0_0 else {}
 
 
