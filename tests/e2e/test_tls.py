@@ -36,6 +36,7 @@ from pyrmq import (
     Tls,
     _core,
 )
+from pyrmq._client.security.credentials import chosen_tls
 from pyrmq.aio import Producer as AsyncProducer
 from pyrmq.cli import main
 from pyrmq.config import BrokerOptions, NameServerOptions
@@ -461,6 +462,31 @@ def test_the_environment_turns_tls_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYRMQ_TLS", "perhaps")
     with pytest.raises(ConfigError, match="PYRMQ_TLS"):
         Tls.from_environment()
+
+
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_a_password_in_the_environment_and_in_a_file_is_an_error(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "app.toml"
+    file.touch(mode=0o600)
+    file.write_text(
+        'accessKey = "app"\nsecretKey = "s3cret-of-app"\n'
+        '[tls]\ncert = "app.pem"\nkey = "app-key.pem"\nkeyPassword = "hush-of-file"\n'
+    )
+    credentials = Credentials.from_file(file) if by == "option" else None
+    if by == "environment":
+        monkeypatch.setenv("PYRMQ_CREDENTIALS", str(file))
+    assert chosen_tls(credentials) is not None
+    monkeypatch.setenv("PYRMQ_TLS_KEY_PASSWORD", "hush-of-variable")
+    for switch in ("", "true"):
+        monkeypatch.setenv("PYRMQ_TLS", switch)
+        with pytest.raises(ConfigError, match="PYRMQ_TLS_KEY_PASSWORD and as") as raised:
+            Producer(name_server="127.0.0.1:1", credentials=credentials)
+        assert str(file) in str(raised.value)
+        assert "hush" not in str(raised.value)
+    # The option `tls` says which one counts: neither.
+    assert chosen_tls(credentials, Tls(verify=False)) == Tls(verify=False)
 
 
 def test_no_repr_shows_the_password_of_a_key() -> None:

@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Any, NoReturn, Self, final
 
 from pyrmq import _core
+from pyrmq._client import log
+from pyrmq._client.security.keyring_secrets import KEYRING, secret_of_keyring, service_and_user
 from pyrmq._client.security.secrets import check_private
-from pyrmq._client.security.tls import PYRMQ_TLS, Tls, native_tls
+from pyrmq._client.security.tls import (
+    PYRMQ_TLS,
+    PYRMQ_TLS_KEY_PASSWORD,
+    Tls,
+    check_one_password,
+    native_tls,
+)
 from pyrmq.errors import ConfigError
 
 __all__ = [
@@ -24,7 +32,6 @@ PYRMQ_CREDENTIALS = "PYRMQ_CREDENTIALS"
 """Environment variable with the path of a credentials file, for clients without the option."""
 
 _KEYS = ("accessKey", "secretKey", "securityToken")
-_KEYRING = "keyring:"
 
 
 @final
@@ -48,7 +55,7 @@ class Credentials:
         Credentials(access_key='alice')
     """
 
-    __slots__ = ("_access_key", "_core", "_tls")
+    __slots__ = ("_access_key", "_core", "_source", "_tls")
 
     def __init__(self, access_key: str, secret_key: str, security_token: str | None = None) -> None:
         given: tuple[tuple[str, object], ...] = (
@@ -61,6 +68,8 @@ class Credentials:
         self._access_key = access_key
         self._core = _core.Credentials(access_key, secret_key, security_token)
         self._tls: Tls | None = None
+        # The file or keyring entry, in the form that `_absolute` returns.
+        self._source: str | None = None
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
@@ -94,6 +103,7 @@ class Credentials:
         if not isinstance(values[2], str | None):
             raise ConfigError(f"`securityToken` in `{path}` is not a string")
         made = cls(str(values[0]), str(values[1]), values[2])
+        made._source = _absolute(path)
         if tls is not None:
             made._tls = Tls.from_mapping(tls, str(Path(path).absolute().parent), str(path))
         return made
@@ -117,7 +127,9 @@ class Credentials:
             >>> Credentials.from_keyring("rocketmq", "alice")  # doctest: +SKIP
             Credentials(access_key='alice')
         """
-        return cls(access_key, _of_keyring(service, access_key))
+        made = cls(access_key, secret_of_keyring(service, access_key))
+        made._source = f"{KEYRING}{service}/{access_key}"
+        return made
 
     @classmethod
     def from_environment(cls) -> Self | None:
@@ -132,8 +144,8 @@ class Credentials:
             >>> Credentials.from_environment()  # doctest: +SKIP
         """
         path = os.environ.get(PYRMQ_CREDENTIALS, "")
-        if path.startswith(_KEYRING):
-            return cls.from_keyring(*_service_and_user(path))
+        if path.startswith(KEYRING):
+            return cls.from_keyring(*service_and_user(path))
         return cls.from_file(path) if path else None
 
     @property
@@ -156,39 +168,6 @@ class Credentials:
             "credentials cannot be pickled or copied: the copy would expose their secret; "
             f"make them where they are used, or set {PYRMQ_CREDENTIALS}"
         )
-
-
-def _of_keyring(service: str, user: str) -> str:
-    try:
-        import keyring
-    except ImportError as error:
-        raise ConfigError(
-            f"the credentials of {user!r} are to come from a keyring, and the package `keyring` is "
-            "not installed: pip install 'pyrmq-rocketmq[keyring]'"
-        ) from error
-    try:
-        secret = keyring.get_password(service, user)
-    except Exception as error:
-        # Each backend has its own exceptions. Their text may contain secrets, so only the type is
-        # shown.
-        raise ConfigError(
-            f"the keyring cannot be used for service {service!r}, user {user!r}: "
-            f"{type(error).__name__} of {type(keyring.get_keyring()).__name__}; `keyring diagnose` "
-            "says which keyring it is"
-        ) from error
-    if not secret:
-        raise ConfigError(
-            f"the keyring has no secret for service {service!r}, user {user!r}: store it with "
-            f"`keyring set {service} {user}`"
-        )
-    return secret
-
-
-def _service_and_user(text: str) -> tuple[str, str]:
-    service, _, user = text.removeprefix(_KEYRING).rpartition("/")
-    if not service or not user:
-        raise ConfigError(f"credentials are {text!r}: it must be `keyring:SERVICE/USER`")
-    return service, user
 
 
 _NEEDS = 'it must be {"accessKey": "...", "secretKey": "..."}'
@@ -257,9 +236,12 @@ def native_security(credentials: Credentials | None, tls: Tls | None) -> dict[st
     ``PYRMQ_CREDENTIALS``.
 
     Raises:
-        ConfigError: An option is of another type, or a file cannot be used.
+        ConfigError: An option is of another type, a file cannot be used, or the password of the
+            client's key is both in the environment and in the credentials file.
     """
     native = native_credentials(credentials)
+    if credentials is not None:
+        _warn_of_unused(credentials)
     return {"credentials": native, "tls": native_tls(chosen_tls(credentials, tls))}
 
 
@@ -267,8 +249,13 @@ def chosen_tls(credentials: Credentials | None = None, tls: Tls | None = None) -
     """Return the TLS of a client with these options; see :func:`native_security`.
 
     Raises:
-        ConfigError: The environment is wrong, or a credentials file cannot be used.
+        ConfigError: The environment is wrong, a credentials file cannot be used, or the password of
+            the client's key is both in the environment and in the credentials file.
     """
+    if tls is None and os.environ.get(PYRMQ_TLS_KEY_PASSWORD):
+        given = _of_environment() if credentials is None else credentials
+        if given is not None and given.tls is not None:
+            check_one_password(given.tls, given._source)
     if tls is None and isinstance(credentials, Credentials):
         tls = credentials.tls
     if tls is None:
@@ -277,6 +264,31 @@ def chosen_tls(credentials: Credentials | None = None, tls: Tls | None = None) -
         found = _of_environment()
         tls = None if found is None else found.tls
     return tls
+
+
+_warned: set[str] = set()
+
+
+def _warn_of_unused(used: Credentials) -> None:
+    """Log once if the environment names other credentials than those of the option."""
+    named = os.environ.get(PYRMQ_CREDENTIALS, "")
+    if not named or named in _warned or _absolute(named) == used._source:
+        return
+    _warned.add(named)
+    log.get("pyrmq.credentials").warning(
+        "credentials are given twice: the option `credentials` with the user %r%s is used, and "
+        "`%s`, which the environment variable %s names, is not",
+        used.access_key,
+        f" from `{used._source}`" if used._source else "",
+        named,
+        PYRMQ_CREDENTIALS,
+    )
+
+
+def _absolute(source: str | os.PathLike[str]) -> str:
+    text = os.fspath(source)
+    # Not resolved: this runs for every client.
+    return text if text.startswith(KEYRING) else os.path.abspath(text)  # noqa: PTH100 - as cheap as can be
 
 
 def _of_environment() -> Credentials | None:
@@ -295,9 +307,9 @@ def shared_credentials(path: str, source: str = "") -> Credentials:
         ConfigError: The file cannot be used.
     """
     secret = None
-    if path.startswith(_KEYRING):
-        service, user = _service_and_user(path)
-        secret = _of_keyring(service, user)
+    if path.startswith(KEYRING):
+        service, user = service_and_user(path)
+        secret = secret_of_keyring(service, user)
         # Python's hash has a different seed in each process, and is not stored anywhere.
         key = (path, hash(secret), 0)
     else:
@@ -310,5 +322,6 @@ def shared_credentials(path: str, source: str = "") -> Credentials:
         if len(_shared) >= _MAX_SHARED:
             _shared.clear()
         made = Credentials.from_file(path) if secret is None else Credentials(user, secret)
+        made._source = _absolute(path)
         _shared[key] = made
     return _shared[key]

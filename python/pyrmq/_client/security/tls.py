@@ -14,16 +14,18 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
-__all__ = ["PYRMQ_TLS", "Tls", "native_tls"]
+__all__ = ["PYRMQ_TLS", "PYRMQ_TLS_KEY_PASSWORD", "Tls", "check_one_password", "native_tls"]
 
 PYRMQ_TLS = "PYRMQ_TLS"
 """Environment variable that turns TLS on, for clients without the option."""
+PYRMQ_TLS_KEY_PASSWORD = "PYRMQ_TLS_KEY_PASSWORD"  # noqa: S105 - a name, no password
+"""Environment variable with the password of the client's encrypted key."""
 
 _VARIABLES = {
     "trust": "PYRMQ_TLS_CA",
     "cert": "PYRMQ_TLS_CERT",
     "key": "PYRMQ_TLS_KEY",
-    "key_password": "PYRMQ_TLS_KEY_PASSWORD",
+    "key_password": PYRMQ_TLS_KEY_PASSWORD,
     "server_name": "PYRMQ_TLS_SERVER_NAME",
     "verify": "PYRMQ_TLS_VERIFY",
     "crl": "PYRMQ_TLS_CRL",
@@ -245,6 +247,24 @@ def _switch(name: str, text: str) -> bool:
     if text.lower() not in known:
         raise ConfigError(f"`{name}` is {text!r}: it must be true or false")
     return known[text.lower()]
+
+
+def check_one_password(of_file: Tls, file: str | None) -> None:
+    """Check that not both the environment and a credentials file have the password of the key.
+
+    Args:
+        of_file: The TLS of a credentials file.
+        file: The file, for the error text.
+
+    Raises:
+        ConfigError: Both have it.
+    """
+    if of_file._values["key_password"] and os.environ.get(PYRMQ_TLS_KEY_PASSWORD):
+        raise ConfigError(
+            "the password of the client's key is given twice: in the environment variable "
+            f"{PYRMQ_TLS_KEY_PASSWORD} and as `keyPassword` of `tls` in `{file}`: remove one of "
+            "them"
+        )
 
 
 _shared: dict[Tls, _core.ClientTls] = {}
