@@ -4,7 +4,7 @@ Everything is in ``${XDG_CACHE_HOME:-~/.cache}/pyrmq-tests``, outside the work t
 
     rocketmq-5.5.0/lib/*.jar      the jars of one version; complete once ``complete`` is beside it
     classes/5.5.0-<hash>/*.class  our programs compiled against them; the hash is over the sources
-    go/<hash>                     our program over the Go client; the hash is over the sources
+    go/<hash>, go/<hash>-tls      our program over the Go client; the hash is over the sources
     *.lock                        one lock file for each item being created
 
 A second run fetches nothing and compiles nothing. Several processes may request an item at once:
@@ -158,10 +158,13 @@ def class_path(version: str) -> str:
 
 
 @cache
-def go_program() -> Path:
+def go_program(*, tls: bool = False) -> Path:
     """Return our program over the Go client; the first use fetches the client and compiles it.
 
     Skips the running test without Go; with ``CI=true`` it fails instead.
+
+    Args:
+        tls: Whether the program uses TLS. The client is then that of ``tls.mod``, not the release.
     """
     if shutil.which("go") is None:
         reason = "go is not on PATH: the tests of the Go client need Go 1.21 or newer"
@@ -169,12 +172,13 @@ def go_program() -> Path:
     digest = hashlib.sha256()
     for source in sorted(GO_DIR.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    target = cache_dir() / "go" / digest.hexdigest()[:16]
+    target = cache_dir() / "go" / (digest.hexdigest()[:16] + ("-tls" if tls else ""))
+    flags = ["-modfile=tls.mod", "-tags", "tls"] if tls else []
     with locked("go"):
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             done = subprocess.run(
-                ["go", "build", "-o", str(target), "."],
+                ["go", "build", *flags, "-o", str(target), "."],
                 capture_output=True,
                 text=True,
                 check=False,

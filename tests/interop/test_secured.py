@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +96,33 @@ def test_a_java_client_sends_and_receives_in_a_users_name_through_tls(
                 driver.call("producer.send", id=name, topic="java", count=1)
             # The name server refuses the route already, and the client then says that it has none.
             assert raised.value.code in {NO_PERMISSION, NO_ROUTE}, raised.value
+
+
+@pytest.mark.interop_all
+@pytest.mark.parametrize("way", ["push-concurrent", "push-orderly"])
+def test_a_go_consumer_reads_in_a_users_name_through_tls(
+    way: str, ours: tuple[str, str], files: Path
+) -> None:
+    names, topic = ours[0], f"go-{way}"
+    bodies = [f"m-{number}" for number in range(50)]
+    with Admin(name_server=names, credentials=user(files, "admin")) as admin:
+        admin.create_topic(topic)
+    with Producer(name_server=names, credentials=user(files, "app")) as producer:
+        producer.send_batch(topic, [body.encode() for body in bodies])
+    app = keys(files, "app")
+    command = [str(artifacts.go_program(tls=True)), way, names, topic, topic, str(len(bodies))]
+    environment = {"ACCESS_KEY": app["accessKey"], "SECRET_KEY": app["secretKey"]}
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert {row["body"] for row in rows} >= set(bodies)
 
 
 @pytest.mark.nightly

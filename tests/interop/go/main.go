@@ -3,7 +3,8 @@
 //
 //	consume push-concurrent|push-orderly|pull NAME_SERVER GROUP TOPIC COUNT
 //
-// ACCESS_KEY and SECRET_KEY in the environment name the user. This version of the client has no TLS.
+// ACCESS_KEY and SECRET_KEY in the environment name the user. TLS needs the build with `-modfile=tls.mod -tags tls`:
+// no release of the client has it, so tls.mod names a commit after the last one.
 package main
 
 import (
@@ -133,6 +134,7 @@ func main() {
 		user := primitive.Credentials{AccessKey: key, SecretKey: os.Getenv("SECRET_KEY")}
 		options = append(options, consumer.WithCredentials(user))
 	}
+	options = secured(options)
 	switch how {
 	case "push-concurrent":
 		s.push(topic, options)

@@ -1,0 +1,10 @@
+//go:build !tls
+
+package main
+
+import "github.com/apache/rocketmq-client-go/v2/consumer"
+
+// Secured changes nothing: the release 2.1.2 has no TLS.
+func secured(options []consumer.Option) []consumer.Option {
+	return options
+}
