@@ -1,4 +1,4 @@
-//! Measures nanoseconds of this thread's processor time to sign and to check one frame, each beside the same work
+//! Measures nanoseconds of this thread's processor time to sign, read and check one frame, each beside the same work
 //! without a signature: `cargo bench -p pyrmq-auth`. Prints one JSON object per line.
 //!
 //! The frame is what a producer sends for a body of this size; the user has the policies of `pyrmq secure init`.
@@ -11,6 +11,7 @@
 
 use bytes::BytesMut;
 use pyrmq_auth::{BegunSignature, Credentials, Guard, Rules, Secret, Switches};
+use pyrmq_remoting::Command;
 use pyrmq_remoting::frame::{self, Limits};
 use pyrmq_remoting::header::send::SendMessageRequestHeader;
 use pyrmq_remoting::header::{Head, HeadWriter};
@@ -41,13 +42,15 @@ fn main() {
         let mut out = Vec::with_capacity(1024);
         let (fields, _) = begun(None);
         let plain = shortest(|| write(black_box(&mut out), &body, &fields, None));
+        out.extend_from_slice(&body);
+        let plain_read = shortest(|| read(&out));
         let (fields, signature) = begun(Some(&credentials));
         let signed = shortest(|| write(black_box(&mut out), &body, &fields, signature.as_ref()));
         print("write", size, plain, signed);
 
         out.extend_from_slice(&body);
-        let mut input = BytesMut::from(out.as_slice());
-        let command = frame::decode(&mut input, &Limits::default()).unwrap().unwrap();
+        print("read", size, plain_read, shortest(|| read(&out)));
+        let command = decoded(&out);
         let checked = shortest(|| {
             black_box(guard.refusal(black_box(&command), source));
         });
@@ -97,6 +100,15 @@ fn write(out: &mut Vec<u8>, body: &[u8], fields: &[u8], signature: Option<&Begun
         None => header.write_own(&mut head),
     }
     head.finish(body.len()).unwrap();
+}
+
+fn read(frame: &[u8]) {
+    drop(black_box(decoded(black_box(frame))));
+}
+
+fn decoded(frame: &[u8]) -> Command {
+    let mut input = BytesMut::from(frame);
+    frame::decode(&mut input, &Limits::default()).unwrap().unwrap()
 }
 
 fn shortest(mut frame: impl FnMut()) -> Duration {
