@@ -22,11 +22,11 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test python jvm real spark gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal spark-versions lake spark-torture spark-long sequences attacks long bench benchdeps figures profile micro chaos leaks \
+.PHONY: help demo test python jvm real spark gate fmt lint types mypy stubs dev deps unit rust nightly interop interop-55 interop-49 interop-46 sparkreal spark-versions lake spark-torture spark-long sequences attacks long bench benchdeps figures profile micro chaos leaks \
 	faults loom asan wheel release-wheel docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 # Report what is missing before anything is built: `deps` takes minutes.
 demo: needs-rust needs-java dev ## 336,776 flights from Python through our broker into Spark; kills the broker, joins the weather (ROWS=n)
@@ -94,8 +94,18 @@ rust: needs-rust deps ## the Rust tests
 nightly: needs-rust needs-javac needs-maven dev ## what the gate omits, with one table at the end (PARTS="loom chaos" selects parts)
 	RETRY= $(PYTHON) tools/nightly.py $(PARTS)
 
-interop: needs-javac needs-maven benchdeps ## real RocketMQ 5.5.0, 4.9.7 and 4.6.1, servers and clients
-	$(PYTEST) -rs tests/interop --rocketmq-versions=$(VERSIONS) --name-sequences=150
+interop: needs-javac needs-maven benchdeps ## real RocketMQ 5.5.0, 4.9.7 and 4.6.1, servers and clients (VERSIONS=5.5.0,4.6.1)
+	$(PYTEST) -rs tests/interop --rocketmq-all --rocketmq-versions=$(VERSIONS) --name-sequences=150
+
+# `interop` in three parts, for `nightly`.
+interop-55: ## of `interop`, the tests of 5.5.0, and those that choose their versions themselves
+	$(MAKE) interop VERSIONS=5.5.0
+
+interop-49: ## of `interop`, the tests that run for every version, with 4.9.7
+	$(MAKE) interop VERSIONS=4.9.7
+
+interop-46: ## of `interop`, the tests that run for every version, with 4.6.1
+	$(MAKE) interop VERSIONS=4.6.1
 
 sparkreal: needs-javac needs-maven dev ## the Spark source on brokers of the three versions
 	$(PYTEST) -rs tests/spark/test_real.py --rocketmq-versions=$(VERSIONS)

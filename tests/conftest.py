@@ -39,6 +39,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="real RocketMQ versions for the interop tests, comma separated: 5.5.0,4.9.7,4.6.1",
     )
     parser.addoption(
+        "--rocketmq-all",
+        action="store_true",
+        help="also run the interop tests marked `interop_all` if one version is requested; those "
+        "that do not take a version run with the newest only",
+    )
+    parser.addoption(
         "--rocketmq-control",
         action="store_true",
         help="run the interop tests against the real servers only, to check the tests themselves",

@@ -21,7 +21,9 @@ LIMIT_S = 60 * 60
 """A part that takes longer is killed: split it."""
 
 PARTS = {
-    "interop": "servers and clients of RocketMQ 5.5.0, 4.9.7 and 4.6.1",
+    "interop-55": "servers and clients of RocketMQ 5.5.0, and stores of all versions",
+    "interop-49": "servers and clients of RocketMQ 4.9.7",
+    "interop-46": "servers and clients of RocketMQ 4.6.1",
     "sparkreal": "the Spark source on brokers of the same three versions",
     "spark-versions": "the Spark tests on the oldest and the newest PySpark",
     "lake": "pipelines into Delta and Iceberg tables",

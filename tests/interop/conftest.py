@@ -55,12 +55,18 @@ def versions_of(config: pytest.Config) -> list[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark all tests of this directory, and give them the time that a JVM needs.
 
-    Tests that mostly wait run only with several versions (`make interop`).
+    Tests that mostly wait run only with several versions or `--rocketmq-all` (`make interop`).
     """
-    if len(versions_of(config)) == 1:
-        slow = [item for item in items if item.get_closest_marker("interop_all")]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
+    versions = versions_of(config)
+    if config.getoption("--rocketmq-all"):
+        omitted = [item for item in items if not _runs_with(item, versions)]
+    elif len(versions) == 1:
+        omitted = [item for item in items if item.get_closest_marker("interop_all")]
+    else:
+        omitted = []
+    if omitted:
+        config.hook.pytest_deselected(items=omitted)
+        items[:] = [item for item in items if item not in omitted]
     sharing = [item for item in items if item.path.stem in TOGETHER and HERE in item.path.parents]
     if sharing:
         first = items.index(sharing[0])
@@ -71,6 +77,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.interop)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(240))
+
+
+def _runs_with(item: pytest.Item, versions: list[str]) -> bool:
+    """Return whether a test has a case for these versions; the newest takes the unversioned."""
+    if HERE not in item.path.parents or artifacts.VERSIONS[0] in versions:
+        return True
+    assert isinstance(item, pytest.Function)
+    return "version" in item.fixturenames and not getattr(item.module, "FROM_5", False)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

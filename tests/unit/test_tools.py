@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -86,14 +87,50 @@ def test_what_is_missing_is_told_before_anything_is_built() -> None:
 
 
 def test_every_part_of_the_nightly_run_is_a_make_target() -> None:
-    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    targets = re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(nightly.PARTS) <= set(targets)
 
 
 def test_the_page_lists_every_part_of_the_nightly_run() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
     table = page.split("| part | what it adds to the gate |\n|---|---|\n")[1].split("\n\n")[0]
-    assert re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE) == list(nightly.PARTS)
+    assert re.findall(r"^\| `([a-z0-9-]+)` \|", table, re.MULTILINE) == list(nightly.PARTS)
+
+
+COLLECT = """
+import json, sys, pytest
+
+class Names:
+    def pytest_collection_finish(self, session):
+        self.all = [item.nodeid for item in session.items]
+
+found = {}
+for versions in sys.argv[1:]:
+    names = Names()
+    options = ["--rocketmq-all", f"--rocketmq-versions={versions}"]
+    pytest.main(["--collect-only", "-qq", "tests/interop", *options], [names])
+    found[versions] = names.all
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.timeout(240)
+def test_the_parts_of_the_interop_tests_run_each_of_them_once() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    parts = re.findall(r"^(interop-\d+):.*\n\t.* VERSIONS=(.+)$", makefile, re.MULTILINE)
+    assert [part for part, _ in parts] == [part for part in nightly.PARTS if "interop" in part]
+    whole = re.findall(r"^VERSIONS \?= (.+)$", makefile, re.MULTILINE)
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECT, *whole, *(versions for _, versions in parts)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=200,
+    )
+    every, *split = json.loads(done.stdout.splitlines()[-1]).values()
+    assert len(every) > 800
+    assert sorted(every) == sorted(test for part in split for test in part)
 
 
 def test_the_nightly_run_counts_what_both_runners_print() -> None:
