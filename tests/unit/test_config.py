@@ -89,7 +89,9 @@ def test_unknown_keys_are_named_with_the_nearest_known_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "broker.conf"
-    file.write_text("brokerNmae=a\nsendMessageThreadPoolNums=4\nfoo=1\nlistenPort=12\n")
+    file.write_text(
+        "brokerNmae=a\nhaListenPort=10912\nsendMessageThreadPoolNums=4\nfoo=1\nlistenPort=12\n"
+    )
     with caplog.at_level(logging.WARNING, "pyrmq.config"):
         assert load(BrokerOptions, file).listen_port == 12
     unknown, idle = [record.getMessage() for record in caplog.records]
@@ -99,7 +101,7 @@ def test_unknown_keys_are_named_with_the_nearest_known_one(
     )
     assert idle == (
         f"{file}: without effect on this broker, though Apache's has them: "
-        "`sendMessageThreadPoolNums`"
+        "`haListenPort`, `sendMessageThreadPoolNums`"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -73,6 +74,9 @@ NARROWER = {
     "timerPrecisionMs": "one of four",
 }
 
+CRATES = Path(__file__).resolve().parents[2] / "crates"
+PYTHON = CRATES.parent / "python" / "pyrmq"
+
 
 @ROLES
 def test_both_sides_have_the_same_options(role: Role) -> None:
@@ -103,6 +107,20 @@ def test_both_sides_have_the_same_bounds(role: Role) -> None:
             if value <= LONG_MAX:
                 with pytest.raises(ConfigError, match=key):
                     role.check([*beside, (key, str(value))])
+
+
+@pytest.mark.parametrize("file", ["broker/src/options/mod.rs", "nameserver/src/options.rs"])
+def test_every_option_of_a_server_is_read_somewhere(file: str) -> None:
+    declared = re.findall(
+        r"^    (\w+): .+ = .+, \"\w+\", ", (CRATES / file).read_text(), re.MULTILINE
+    )
+    assert len(declared) > 10
+    sources = [
+        *CRATES.glob("*/src/**/*.rs"),
+        *(path for path in PYTHON.rglob("*.py") if path.parent.name not in ("config", "testing")),
+    ]
+    read = set(re.findall(r"\.([a-z]\w*)\b", "".join(path.read_text() for path in sources)))
+    assert [name for name in declared if name not in read] == []
 
 
 @pytest.mark.parametrize("page", [gen_compat, gen_options], ids=["compat", "options"])

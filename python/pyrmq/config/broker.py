@@ -58,9 +58,6 @@ class BrokerOptions(WatchedOptions):
         text="main port; the fast port is two below; 0 picks a free pair",
         maximum=PORT_MAX,
     )
-    ha_listen_port: int = option(
-        default=10912, text="port for slaves, announced to name servers", maximum=PORT_MAX
-    )
     namesrv_addr: str | None = option(
         default=None, text="name servers, `host:port;host:port`; empty: none"
     )

@@ -265,7 +265,6 @@ class _Plan:
             "bind_address": HOST,
             "broker_ip1": OUTSIDE if self.faults else HOST,
             "broker_name": f"broker-{ascii_lowercase[number]}",
-            "ha_listen_port": 0,
             "listen_port": 0,
             "store_path_root_dir": self.folder / f"store{_suffix(number)}",
             "mapped_file_size_commit_log": _SEGMENT_BYTES,

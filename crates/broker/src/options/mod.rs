@@ -46,8 +46,6 @@ pyrmq_remoting::options! {
     bind_address: String = String::new(), "bindAddress", "address", 0..=0;
     /// Main port; the fast port is two below. 0 picks a free pair.
     listen_port: i32 = 10911, "listenPort", "port", 0..=65535;
-    /// Port for slaves, announced to name servers.
-    ha_listen_port: i32 = 10912, "haListenPort", "port", 0..=65535;
     /// Name servers, `host:port;host:port`; empty: none.
     namesrv_addr: String = String::new(), "namesrvAddr", "address list", 0..=0;
     /// Bits: 4 read, 2 write.
