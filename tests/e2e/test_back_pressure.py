@@ -18,7 +18,9 @@ from tests.e2e.wire import await_true
 from pyrmq import (
     Admin,
     Producer,
+    PullConsumer,
     QueueId,
+    ReceivedMessage,
     RmqError,
     SendResult,
     TransactionProducer,
@@ -261,13 +263,28 @@ def test_a_slow_link_fills_the_window_and_is_no_fault_of_the_broker() -> None:
         assert [result.failed_attempts for result in results] == [()] * 40
 
 
-@pytest.mark.parametrize("way", ["request", "send_in_transaction", "send_batch", "send_oneway"])
+@pytest.fixture
+def request_of_another(address: str, topic: str) -> Iterator[ReceivedMessage]:
+    """Yield a request whose producer waits for the reply."""
+    with (
+        Producer(name_server=address, group=f"asker-{topic}") as asker,
+        PullConsumer(name_server=address, group=f"asked-{topic}", start="first") as consumer,
+    ):
+        asker.request_async(topic, b"question", timeout=30)
+        consumer.subscribe(topic)
+        yield next(iter(consumer))
+
+
+@pytest.mark.parametrize(
+    "way", ["request", "reply", "send_in_transaction", "send_batch", "send_oneway"]
+)
 def test_a_call_that_waits_for_room_serves_the_callbacks_that_make_it(
-    address: str, topic: str, way: str
+    address: str, topic: str, way: str, request_of_another: ReceivedMessage
 ) -> None:
     told: list[RmqError | None] = []
     calls: dict[str, Callable[[TransactionProducer], object]] = {
         "request": lambda producer: producer.request(topic, b"x", timeout=0.5),
+        "reply": lambda producer: producer.reply(request_of_another, b"answer"),
         "send_in_transaction": lambda producer: producer.send_in_transaction(
             topic, b"x", lambda _: TransactionState.COMMIT
         ),
