@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ import pytest
 from tests.e2e.ci import skip_outside_ci
 from tests.e2e.timing import least
 from tests.e2e.ways import FORMS
+from tests.e2e.wire import await_true
 
 from pyrmq import Admin, Message, RmqError, SendResult, aio
 from pyrmq.errors import RequestTimeout
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
 TIME = 0.4
 LATE = 0.1
 """Time by which a call may exceed its timeout."""
-TRIES = 10
-"""A busy machine also wakes threads late: one of these attempts must be in time."""
+TRIES = 20
+"""A busy machine also wakes threads late: most of the attempts must be in time, at most these."""
 
 
 @pytest.fixture(params=list(FORMS))
@@ -83,37 +86,44 @@ def overtime(call: Callable[[], object]) -> float:
     return time.monotonic() - began - TIME
 
 
+def typical_overtime(
+    call: Callable[[], object], before: Callable[[], object] = gc.collect
+) -> float:
+    """Repeat a failing call until most attempts were in time; return the median excess."""
+    late: list[float] = []
+    while len(late) < TRIES and 2 * sum(one <= LATE for one in late) <= len(late):
+        before()
+        late.append(overtime(call))
+    return sorted(late)[len(late) // 2]
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_no_call_outlives_its_time_while_name_servers_are_silent(
     name: str, form: Callable[..., Any]
 ) -> None:
     with silence() as one, silence() as other:
         options: dict[str, Any] = {"name_server": [one, other], "send_timeout": TIME}
+        topics = map("t{}".format, itertools.count())
         with form(**options) as ways:
-            late = []
-            for number in range(TRIES):
-                gc.collect()
-                late.append(overtime(lambda topic=f"t{number}": CALLS[name](ways, topic)))  # type: ignore[misc]
-                if late[-1] <= LATE:
-                    break
-            assert min(late) <= LATE, late
+            assert typical_overtime(lambda: CALLS[name](ways, next(topics))) <= LATE
 
 
 def test_a_request_without_a_reply_ends_in_time_and_says_which_it_was(
     topic: str, form: Callable[..., Any]
 ) -> None:
+    caught: list[RequestTimeout] = []
+
+    def request() -> None:
+        try:
+            ways["request"](topic, b"x", timeout=TIME)
+        except RequestTimeout as error:
+            caught.append(error)
+            raise
+
     with cluster() as running, form(name_server=running.name_server) as ways:
         ways["send"](topic, b"first")
-        late = []
-        for _ in range(TRIES):
-            began = time.monotonic()
-            with pytest.raises(RequestTimeout) as caught:
-                ways["request"](topic, b"x", timeout=TIME)
-            late.append(time.monotonic() - began - TIME)
-            if late[-1] <= LATE:
-                break
-        assert min(late) <= LATE, late
-    error = caught.value
+        assert typical_overtime(request) <= LATE
+    error = caught[-1]
     assert (error.topic, error.broker, error.may_exist) == (topic, "broker-a", True)
     assert error.queue_id is not None
     assert str(error.message_id) in str(error)
@@ -126,13 +136,31 @@ def test_no_call_outlives_its_time_while_a_broker_takes_connections_and_is_silen
     name: str, form: Callable[..., Any], mute: Cluster
 ) -> None:
     with form(name_server=mute.name_server, send_timeout=TIME) as ways:
-        late = []
-        for _ in range(TRIES):
-            gc.collect()
-            late.append(overtime(lambda: CALLS[name](ways, "known")))
-            if late[-1] <= LATE:
-                break
-        assert min(late) <= LATE, late
+        assert typical_overtime(lambda: CALLS[name](ways, "known")) <= LATE
+
+
+@pytest.mark.parametrize("name", ["request", "transaction"])
+def test_nothing_is_sent_once_the_time_of_a_call_is_over(
+    name: str, form: Callable[..., Any]
+) -> None:
+    at_its_end: list[int] = []
+    with cluster(faults=True) as running, form(name_server=running.name_server) as ways:
+        broker = running.brokers[0]
+
+        def log_end() -> int:
+            return int(broker.health()["store"]["max_physical_offset"])
+
+        ways["send"]("known", b"x", timeout=20)
+        # The call sends a heartbeat first, and gets its answer when its own time is over.
+        with broker.network.delay(2 * TIME, direction="answers"):
+            began = time.monotonic()
+            looks = threading.Timer(TIME + LATE, lambda: at_its_end.append(log_end()))
+            looks.start()
+            with pytest.raises(RmqError):
+                CALLS[name](ways, "known")
+            looks.join()
+            await_true(lambda: time.monotonic() - began > 2 * TIME + LATE)
+            assert [log_end()] == at_its_end
 
 
 @pytest.fixture(scope="module")
@@ -184,16 +212,11 @@ def test_a_cancelled_block_still_sends_what_has_a_route(address: str, topic: str
 
 HOSTS = """
 from concurrent.futures import ThreadPoolExecutor
-from tests.e2e.test_deadlines import CALLS, FORMS, LATE, TIME, TRIES, overtime
+from tests.e2e.test_deadlines import CALLS, FORMS, TIME, typical_overtime
 
 def late_by(form, name):
     with FORMS[form](name_server="names.example:9876", send_timeout=TIME) as ways:
-        least = 60.0
-        for _ in range(TRIES):
-            least = min(least, overtime(lambda: CALLS[name](ways, "any")))
-            if least <= LATE:
-                break
-        return least
+        return typical_overtime(lambda: CALLS[name](ways, "any"), before=bool)
 
 asked = [(form, name) for form in FORMS for name in CALLS]
 # No more at a time than one interpreter wakes without delay.
