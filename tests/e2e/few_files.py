@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 LIMIT = 256
+ULIMIT = f"ulimit -n {LIMIT} && ulimit -S -n {LIMIT // 2}"
+"""Sets the hard limit, and a lower soft one, which a server raises when it starts."""
 # Serves, prints its address, and its health for each line of its input.
 PROGRAM = """
 import json, sys
@@ -68,7 +70,7 @@ def few_files(name_server: str, store: Path) -> Iterator[FewFiles]:
     }
     command = [sys.executable, "-c", PROGRAM, json.dumps(options)]
     process = subprocess.Popen(
-        ["sh", "-c", f'ulimit -n {LIMIT}; exec "$@"', "sh", *command],
+        ["sh", "-c", f'{ULIMIT}; exec "$@"', "sh", *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

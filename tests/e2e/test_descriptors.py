@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from tests.e2e.few_files import LIMIT, few_files
+from tests.e2e.few_files import LIMIT, ULIMIT, few_files
 from tests.e2e.wire import await_true
-from tests.interop.ours import OurNameServer
+from tests.interop.ours import OurNameServer, python_path
 
 from pyrmq import Producer
 
@@ -50,3 +53,21 @@ def test_idle_connections_take_no_descriptor_from_the_store(tmp_path: Path) -> N
         health = broker.health()
         assert not health["store"]["has_failed"]
         assert health["store"]["read_only"] is None
+
+
+def test_a_name_server_raises_its_limit_of_descriptors_to_the_hard_one() -> None:
+    program = (
+        "import resource\n"
+        "from pyrmq import NameServer\n"
+        "with NameServer(listen_port=0, bind_address='127.0.0.1'):\n"
+        "    print(*resource.getrlimit(resource.RLIMIT_NOFILE))\n"
+    )
+    done = subprocess.run(
+        ["sh", "-c", f'{ULIMIT}; exec "$@"', "sh", sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+        env={**os.environ, "PYTHONPATH": python_path()},
+    )
+    assert done.stdout.split() == [str(LIMIT)] * 2
