@@ -8,13 +8,15 @@
 
 mod common;
 
-use common::{get, host, message, open, props, put, real, small};
+use common::{get, host, message, open, props, put, small};
 use pyrmq_store::{
     BatchMessage, FlushDiskType, Fs, MaintenanceTask, MessageBatch, Options, Store, StoreError, Stored,
 };
+use pyrmq_testkit::disk::{Fault, Operation};
 use pyrmq_testkit::sim::{Loss, Session};
-use pyrmq_testkit::{Random, SimDisk, TempDir};
+use pyrmq_testkit::{FaultyDisk, Random, SimDisk, TempDir};
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -258,7 +260,15 @@ fn a_body_full_of_fake_heads_does_not_slow_the_search_for_valid_records() {
     // Its head is lost, so nothing shows where it ends. The queues are lost too, so the whole log is read.
     file.write_all_at(&[0; 88], u64::try_from(from).unwrap()).unwrap();
     fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
-    let error = Store::open(options, real()).expect_err("a damaged log");
+    // Each fake head that is believed is read as a record of nearly the whole file.
+    let disk = FaultyDisk::default();
+    disk.fail(
+        Operation::LongRead,
+        "commitlog",
+        10,
+        Fault::Error(ErrorKind::Other),
+    );
+    let error = Store::open(options, Arc::new(disk)).expect_err("a damaged log");
     let is_told = matches!(&error, StoreError::Damaged { position, good, .. }
         if *position == from && *good == last.physical_offset);
     assert!(is_told, "{error}");

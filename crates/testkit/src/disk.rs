@@ -18,6 +18,8 @@ pub enum Operation {
     Open,
     /// A positional read.
     Read,
+    /// A positional read of more than 4 MiB.
+    LongRead,
     /// A positional write.
     Write,
     /// An fsync of a file.
@@ -284,6 +286,9 @@ struct FaultyFile {
 impl File for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.plan.check(Operation::Read, &self.path)?;
+        if buffer.len() > 4 << 20 {
+            self.plan.check(Operation::LongRead, &self.path)?;
+        }
         self.plan.reads_hang.wait(&self.path);
         self.inner.read_at(buffer, offset)
     }
