@@ -138,7 +138,7 @@ impl Site {
                 let queues = usize::try_from(self.kind.queues(topic)).unwrap();
                 let queue = i32::try_from(random.below(queues)).unwrap();
                 let number = self.number.fetch_add(1, Ordering::Relaxed);
-                let mut sent = Sent::any(random, (topic, queue), (number, 900), false);
+                let mut sent = Sent::any(random, (topic, queue), (number, 900), self.kind.has_nul);
                 sent.is_hidden = random.one_in(12);
                 sent
             })
