@@ -249,3 +249,25 @@ pub fn alone_properties(id: &str, extra: &str) -> String {
     text.push_str(extra);
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_stays_alone_holds_no_room_for_others() {
+        let ids = UniqueIds::new("127.0.0.1".parse().unwrap(), 1, 1);
+        let text = IdText::new(&ids);
+        for alone in [true, false] {
+            let mut batch = Batch::new("T".into(), Target::Any, 4 << 20);
+            batch.push_with_id(&[b'x'; 10], "", &text.next(&ids), 0).unwrap();
+            let outgoing = if alone {
+                batch.finish()
+            } else {
+                batch.finish_batch()
+            };
+            let room = outgoing.body.try_into_mut().unwrap().capacity();
+            assert!(room < 1024, "{room} bytes");
+        }
+    }
+}
