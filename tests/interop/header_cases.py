@@ -353,6 +353,19 @@ BROKER = (
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
         {**_POPPED, "invisibleTime": "60000", "suspend": "false"},
     ),
+    Case(
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        {"consumerGroup": "Readers", "clientId": "nobody", "jstackEnable": "false"},
+    ),
+    Case(
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        {
+            "consumerGroup": "Readers",
+            "clientId": "nobody",
+            "msgId": "{message}",
+            "brokerName": "broker-a",
+        },
+    ),
 )
 """The requests to a broker, in this order."""
 

@@ -51,10 +51,8 @@ impl Call {
                 .cloned()
         });
         let member = member.flatten().ok_or_else(|| {
-            Refusal::new(
-                response::CONSUMER_NOT_ONLINE,
-                format!("The Consumer <{group}> <{client}> not online"),
-            )
+            // Apache's brokers do not answer CONSUMER_NOT_ONLINE here.
+            Refusal::internal(format!("The Consumer <{group}> <{client}> not online"))
         })?;
         if member.version < MIN_VERSION {
             return Err(Refusal::internal(format!(
