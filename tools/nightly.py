@@ -20,6 +20,9 @@ LOGS = ROOT / "nightly"
 LIMIT_S = 60 * 60
 """A part that takes longer is killed: split it."""
 
+SUMMARY = re.compile(r"(=+ )?\d+ [a-z]+(, \d+ [a-z]+)* in [\d.]+s.*")
+"""The last line of pytest, with -q too."""
+
 PARTS = {
     "interop-55": "servers and clients of RocketMQ 5.5.0, and stores of all versions",
     "interop-49": "servers and clients of RocketMQ 4.9.7",
@@ -62,7 +65,7 @@ def counted(text: str) -> dict[str, int]:
     """Add up the summary lines of pytest and of Rust's test runner."""
     counts: dict[str, int] = {}
     for line in text.splitlines():
-        if line.startswith("test result:") or re.fullmatch(r"=+ .+ in [\d.]+s.*=+", line):
+        if line.startswith("test result:") or SUMMARY.fullmatch(line):
             for number, word in re.findall(r"(\d+) (passed|failed|errors?|skipped)\b", line):
                 word = "failed" if word.startswith("error") else word
                 counts[word] = counts.get(word, 0) + int(number)

@@ -137,8 +137,11 @@ def test_the_nightly_run_counts_what_both_runners_print() -> None:
     text = (
         "===== 3 failed, 10 passed, 2 skipped, 1 error in 12.34s (0:00:12) =====\n"
         "test result: ok. 7 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n"
+        # With -q, as tools/spark_versions.py runs pytest.
+        "1 failed, 20 passed in 1.50s\n"
+        "a log line: 5 passed in 1.50s\n"
     )
-    assert nightly.counted(text) == {"passed": 17, "failed": 4, "skipped": 2}
+    assert nightly.counted(text) == {"passed": 37, "failed": 5, "skipped": 2}
 
 
 @pytest.mark.parametrize(
