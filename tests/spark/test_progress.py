@@ -496,6 +496,18 @@ def test_such_a_spark_never_goes_back_after_a_restart() -> None:
     assert stream.read(to_json(Position({A: 10})), end) == [(A, 10, 15)]
 
 
+@pytest.mark.parametrize(("made_ms", "read"), [(1_000_000, [(A, 0, 3)]), (0, [])])
+def test_such_a_spark_reads_what_a_topic_made_anew_has_after_a_restart(
+    made_ms: int, read: list[tuple[Queue, int, int]]
+) -> None:
+    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest", failOnDataLoss="false")
+    end = stream.latest(stream.progress.initial())
+    stream.again()
+    stream.cluster.queues[A] = Bounds(0, 3)
+    stream.cluster.made_ms[A] = made_ms
+    assert stream.read(end, stream.progress.latest(None, limit=0)) == read
+
+
 def test_a_query_begins_at_what_its_group_has_committed() -> None:
     queues = {A: Bounds(5, 20), B: Bounds(5, 20), C: Bounds(5, 20)}
     stream = Stream(queues, startingOffsets="group", group="mine")

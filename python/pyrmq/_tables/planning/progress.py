@@ -226,7 +226,8 @@ class Progress:
                 held = self._seen.bounds[queue]
                 stood = f"{queue}: was at {lower[queue]}"
                 self._lost(f"{stood}, now has {held.lowest} to {held.highest}")
-                lower[queue] = at
+                # Only an end that was planned without a start (Spark 4.1) is below it.
+                lower[queue] = min(at, self._first_after(held, queue, given.marks.get(queue)))
         if is_replayed:
             there |= self._left_of(given, upper, lower)
         return tasks_of(self.options, lower, there, self._seen.bounds, self.cluster)
