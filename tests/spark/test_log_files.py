@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyrmq.testing import Cluster
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.filterwarnings("ignore")]
 COLUMNS = (
     "topic,brokerName,queueId,queueOffset,body,keys,tags,msgId,bornTimestamp,storeTimestamp,"
     "bornHost,storeHost,flag,sysFlag,reconsumeTimes,commitLogOffset"
