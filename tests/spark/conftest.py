@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import itertools
 import logging
 import os
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+LIMITS = (
+    bool(importlib.util.find_spec("pyspark")) and importlib.metadata.version("pyspark") >= "4.2"
+)
+"""Whether Spark limits each batch of a Python source; 4.1 runs one batch for what is there."""
 NUMBERS = itertools.count(1)
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 

@@ -18,7 +18,7 @@ from pyrmq.errors import ConfigError, RmqError
 from pyrmq.pipeline import PipelineError, check, load, run, status
 from pyrmq.pipeline.frames import _rejected
 from pyrmq.pipeline.steps import deduplicate, mirror, replay, trace
-from tests.spark.test_stream import LIMITS
+from tests.spark.conftest import LIMITS
 from tests.spark.topic import Sent, Topic
 
 if TYPE_CHECKING:

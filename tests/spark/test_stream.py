@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import threading
 import time
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.spark import checks
+from tests.spark.conftest import LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tests.spark.topic import Topic
-
-LIMITS = importlib.metadata.version("pyspark") >= "4.2"
 
 pytestmark = [
     pytest.mark.spark,
