@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TIME = 0.4
 LATE = 0.1
 """Time by which a call may exceed its timeout."""
-TRIES = 20
+TRIES = 40
 """A busy machine also wakes threads late: most of the attempts must be in time, at most these."""
 
 
