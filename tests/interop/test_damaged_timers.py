@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.interop_all, pytest.mark.timeout(240)]
 
 COUNT = 100
+FILE_BYTES, UNIT_BYTES = int(str(SETTINGS["mappedFileSizeTimerLog"])), 52
 DELAY_S = 12.0
 """Longer than the writer needs to accept them and to stop."""
 SECONDS = 15.0
@@ -54,14 +55,28 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 with Producer(name_server=names.address) as producer:
                     for number in range(COUNT):
                         producer.send(TOPIC, str(number).encode(), delay=DELAY_S)
-                # The files are written every 100 ms.
-                time.sleep(2.0)
+                await_checkpoint(store)
                 if end == "clean":
                     one.stop()
             finally:
                 one.kill()
         made[end] = store
     return made
+
+
+def await_checkpoint(store: Path) -> None:
+    """Wait until the checkpoint, which is written every 100 ms, covers the units of all messages.
+
+    Until then it counts them as read, but not as written.
+    """
+    full, left = divmod(COUNT, FILE_BYTES // UNIT_BYTES)
+    deadline = time.monotonic() + DELAY_S
+    while True:
+        written = (store / "config" / "timercheck").read_bytes()[8:16]
+        if int.from_bytes(written, "big") >= full * FILE_BYTES + left * UNIT_BYTES:
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def nothing(_: Path) -> None:

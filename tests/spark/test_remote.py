@@ -287,9 +287,11 @@ def test_brokers_before_5_0_are_not_asked_whether_a_topic_is_compacted(
 
     def request(code: RequestCode, requests: list[Any], *more: Any) -> list[Any]:  # noqa: ANN401
         asked[code] += len(requests)
+        answers = send(code, requests, *more)
         return [
-            Command(one.code, one.fields, one.body, version=335)
-            for one in send(code, requests, *more)
+            Command(one.code, {**one.fields}, one.body, version=335)
+            for one in answers
+            if isinstance(one, Command)
         ]
 
     monkeypatch.setattr(site.remote, "_request", request)

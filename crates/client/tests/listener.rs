@@ -8,6 +8,7 @@ use pyrmq_client::consumer::listener::Failure;
 use pyrmq_client::consumer::options::Order;
 use pyrmq_remoting::body::{Body, MessageQueue, ResetOffsetBody};
 use pyrmq_remoting::codes::request;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 fn bodies(count: usize) -> Vec<(Vec<u8>, String)> {
@@ -100,6 +101,17 @@ fn a_refused_message_is_sent_to_the_retry_topic_as_a_new_one() {
     assert!(!properties.contains("DELAY\u{1}2"));
     assert_eq!(sent[0].body.as_deref(), Some(&b"coffee"[..]));
     assert_eq!(puller.failures().later, 1);
+}
+
+#[test]
+fn a_broker_that_needs_the_number_of_tries_gets_apaches_default() {
+    let world = world(bodies(1));
+    world.consumed[0].needs_limit.store(true, Ordering::Relaxed);
+    let puller = listening(&world, |_| ());
+    fail(&puller, &take(&puller, 1), Failure::Later { delay_level: 0 });
+    until("it is handed back", || puller.failures().later == 1);
+    let asked = world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK);
+    assert_eq!(asked.last().unwrap().fields.get("maxReconsumeTimes"), Some("16"));
 }
 
 #[test]

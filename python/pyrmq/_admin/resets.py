@@ -66,12 +66,10 @@ def commit_target(
         if queue not in {None, one}:
             continue
         first, last = int(offsets.get("minOffset", 0)), int(offsets.get("maxOffset", 0))
-        place = {"topic": topic, "queueId": one.queue_id}
+        place: dict[str, str | int | bool | None] = {"topic": topic, "queueId": one.queue_id}
         if isinstance(to, datetime):
-            time = {"timestamp": round(to.timestamp() * 1000)}
-            found = admin._request(
-                address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**place, **time}
-            )
+            fields = place | {"timestamp": round(to.timestamp() * 1000)}
+            found = admin._request(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
             offset = int(found.fields["offset"])
         elif isinstance(to, int):
             if not first <= to <= last:
@@ -79,7 +77,7 @@ def commit_target(
             offset = to
         else:
             offset = first if to == "first" else last
-        commit = {"consumerGroup": group, "commitOffset": offset}
-        admin._request(address, RequestCode.UPDATE_CONSUMER_OFFSET, {**place, **commit})
+        fields = place | {"consumerGroup": group, "commitOffset": offset}
+        admin._request(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
         moved[one] = offset
     return moved

@@ -21,7 +21,7 @@ use pyrmq_remoting::net::{Peer, Processor, ProcessorTable, Reply, Shutdown};
 use pyrmq_testkit::new_record;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -37,6 +37,8 @@ pub struct Consumed {
     pub committed: Mutex<BTreeMap<(String, String), i64>>,
     /// Codes that are refused.
     pub refused: Mutex<Vec<i32>>,
+    /// Whether it fails as brokers before 4.9.1 where a message handed back has no number of tries.
+    pub needs_limit: AtomicBool,
     /// A topic that heartbeats may not name.
     pub forbidden: Mutex<Option<&'static str>>,
     /// Codes that are not answered until [`World::release`].
@@ -357,6 +359,16 @@ impl Processor for Consumed {
         }
         if self.refused.lock().unwrap().contains(&request.code) {
             return reply.send(Command::error(response::SYSTEM_ERROR, "as the script says"));
+        }
+        if request.code == request::CONSUMER_SEND_MSG_BACK
+            && self.needs_limit.load(Ordering::Relaxed)
+            && request.fields.get("maxReconsumeTimes").is_none()
+        {
+            let failure = Command::error(response::SYSTEM_ERROR, "java.lang.NullPointerException");
+            return reply.send(Command {
+                version: 335,
+                ..failure
+            });
         }
         if self
             .forbidden

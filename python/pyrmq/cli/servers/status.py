@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _TIMEOUT_MS = 5000
-_ANYTHING = (RequestCode.GET_KV_CONFIG, {"namespace": "pyrmq", "key": "none"}, None)
-"""A request that every name server answers, and at once."""
-
 Report = dict[str, Any]
 
 
@@ -52,8 +49,9 @@ def run(words: list[str]) -> int:
 
 def _report_of(connections: _core.Connections, address: str) -> Report:
     try:
-        # For the version, which any answer has.
-        known = connections.request(address, _core.Command(*_ANYTHING), _TIMEOUT_MS)
+        # For the version, which every answer has.
+        anything = _core.Command(RequestCode.GET_KV_CONFIG, {"namespace": "x", "key": "x"}, None)
+        known = connections.request(address, anything, _TIMEOUT_MS)
         if known.version < V5_0_0:
             return _of_another_kind(connections, address)
         answer = connections.request(

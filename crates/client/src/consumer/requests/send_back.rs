@@ -30,6 +30,10 @@ const FIRST_LEVEL: i32 = 3;
 /// A hand-back waits this many times as long for its answer as other requests: nobody waits for it, and a broker that
 /// answers late has taken the message back.
 const PATIENCE: u32 = 4;
+/// Apache's default, for brokers before 4.9.1: they fail where a consumer leaves the number to its group's settings.
+const MAX_TRIES: i32 = 16;
+/// Version ordinal of 4.9.1 (Apache `MQVersion.V4_9_1`).
+const V4_9_1: i32 = 395;
 /// The group under which Apache's consumers send (`MixAll.CLIENT_INNER_PRODUCER_GROUP`).
 const INNER_PRODUCER_GROUP: &str = "CLIENT_INNER_PRODUCER";
 /// Answers that say that a message is stored.
@@ -87,33 +91,41 @@ impl SendBack {
     }
 
     async fn return_it(&self, message: &Messages, delay_level: i32) -> Result<(), ClientError> {
-        let queue = &message.chunk.queue;
-        let address = self
-            .routes
-            .master(&queue.broker)
-            .ok_or_else(|| ClientError::NoMaster {
-                broker: queue.broker.to_string(),
-            })?;
-        let command = {
-            let missing = Err(WireError::MissingField("record"));
-            let record = message.chunk.record(message.first).unwrap_or(missing);
-            let record = record.map_err(|source| ClientError::Unencodable { what: WHAT, source })?;
-            let header = ConsumerSendMsgBackRequestHeader {
-                offset: record.physical_offset,
-                group: &self.group,
-                delay_level,
-                origin_msg_id: record.properties.get(names::UNIQ_KEY),
-                origin_topic: Some(record.topic),
-                unit_mode: false,
-                max_reconsume_times: self.max_tries,
-            };
-            Command::request(request::CONSUMER_SEND_MSG_BACK).with_header(&header)
-        };
-        let answer = self.request(&address, command).await?;
+        let broker = &message.chunk.queue.broker;
+        let address = self.routes.master(broker).ok_or_else(|| ClientError::NoMaster {
+            broker: broker.to_string(),
+        })?;
+        let unencodable = |source| ClientError::Unencodable { what: WHAT, source };
+        let command = self.hand_back(message, delay_level, self.max_tries);
+        let mut answer = self.request(&address, command.map_err(unencodable)?).await?;
+        if answer.code == response::SYSTEM_ERROR && answer.version < V4_9_1 && self.max_tries.is_none() {
+            let command = self.hand_back(message, delay_level, Some(MAX_TRIES));
+            answer = self.request(&address, command.map_err(unencodable)?).await?;
+        }
         if answer.code == response::SUCCESS {
             return Ok(());
         }
         Err(ClientError::refused(WHAT, &address, answer.code, answer.remark))
+    }
+
+    fn hand_back(
+        &self,
+        message: &Messages,
+        delay_level: i32,
+        max_tries: Option<i32>,
+    ) -> Result<Command, WireError> {
+        let missing = Err(WireError::MissingField("record"));
+        let record = message.chunk.record(message.first).unwrap_or(missing)?;
+        let header = ConsumerSendMsgBackRequestHeader {
+            offset: record.physical_offset,
+            group: &self.group,
+            delay_level,
+            origin_msg_id: record.properties.get(names::UNIQ_KEY),
+            origin_topic: Some(record.topic),
+            unit_mode: false,
+            max_reconsume_times: max_tries,
+        };
+        Ok(Command::request(request::CONSUMER_SEND_MSG_BACK).with_header(&header))
     }
 
     async fn request(&self, address: &str, command: Command) -> Result<Command, ClientError> {
