@@ -135,6 +135,60 @@ fn a_message_that_nobody_takes_back_is_tried_again_here_and_counted_once() {
 }
 
 #[test]
+fn a_dead_letter_that_has_no_room_for_more_properties_is_sent_without_the_largest() {
+    let large = "v".repeat(32_700);
+    let properties = format!("UNIQ_KEY\u{1}ID7\u{2}KEYS\u{1}k\u{2}large\u{1}{large}\u{2}small\u{1}s\u{2}");
+    let world = world(vec![(b"poison".to_vec(), properties)]);
+    for broker in &world.consumed {
+        broker
+            .refused
+            .lock()
+            .unwrap()
+            .push(request::CONSUMER_SEND_MSG_BACK);
+    }
+    let puller = listening(&world, |_| ());
+    fail(&puller, &take(&puller, 1), Failure::Dead);
+    until("it is a dead letter", || puller.failures().dead == 1);
+    let consumed = world.consumed.iter();
+    let sent: Vec<_> = consumed
+        .flat_map(|broker| broker.asked(request::SEND_MESSAGE_V2))
+        .map(|sent| sent.fields.get("i").unwrap_or_default().to_owned())
+        .collect();
+    let (short, long): (Vec<_>, Vec<_>) = sent.iter().partition(|text| !text.contains("large"));
+    assert_eq!(
+        (short.len(), long.len()),
+        (1, 2),
+        "both brokers refuse all properties"
+    );
+    for kept in [
+        "KEYS\u{1}k\u{2}",
+        "small\u{1}s\u{2}",
+        "ORIGIN_MESSAGE_ID\u{1}ID7\u{2}",
+    ] {
+        assert!(short[0].contains(kept), "{kept:?} in {:?}", short[0]);
+    }
+}
+
+#[test]
+fn a_message_that_nobody_takes_back_is_a_dead_letter_after_its_last_try_here() {
+    let world = world(bodies(1));
+    let codes = [request::CONSUMER_SEND_MSG_BACK, request::SEND_MESSAGE_V2];
+    for broker in &world.consumed {
+        broker.refused.lock().unwrap().extend(codes);
+    }
+    let puller = listening(&world, |options| options.max_tries = Some(1));
+    for _ in 0..2 {
+        fail(&puller, &take(&puller, 1), Failure::Later { delay_level: 0 });
+    }
+    until("it was handed back twice", || {
+        world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK).len() == 2
+    });
+    let handed_back = world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK);
+    let levels = handed_back.iter().map(|asked| asked.fields.get("delayLevel"));
+    assert_eq!(levels.collect::<Vec<_>>(), [Some("0"), Some("-1")]);
+}
+
+#[test]
 fn a_hand_back_that_gets_no_answer_is_not_sent_anew() {
     let world = world(bodies(1));
     world.hold(request::CONSUMER_SEND_MSG_BACK);

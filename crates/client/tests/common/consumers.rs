@@ -17,6 +17,7 @@ use pyrmq_remoting::body::{
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::command::FLAG_ONEWAY;
 use pyrmq_remoting::message::NewRecord;
+use pyrmq_remoting::message::properties::MAX_BYTES;
 use pyrmq_remoting::net::{Peer, Processor, ProcessorTable, Reply, Shutdown};
 use pyrmq_testkit::new_record;
 use std::collections::BTreeMap;
@@ -369,6 +370,14 @@ impl Processor for Consumed {
                 version: 335,
                 ..failure
             });
+        }
+        if request.code == request::SEND_MESSAGE_V2
+            && request.fields.get("i").is_some_and(|text| text.len() > MAX_BYTES)
+        {
+            return reply.send(Command::error(
+                response::MESSAGE_ILLEGAL,
+                "properties are too long",
+            ));
         }
         if self
             .forbidden

@@ -61,7 +61,10 @@ impl ConsumerShared {
             }
             Failure::Dead => left.send_back.push((message, DEAD_LETTER)),
             Failure::Later { delay_level } if self.options.order == Order::None => {
-                left.send_back.push((message, delay_level));
+                // Brokers count the tries of what they take back. One that they refused is counted here.
+                let is_last = message.tries > 0 && message.deliveries() > self.max_tries();
+                left.send_back
+                    .push((message, if is_last { DEAD_LETTER } else { delay_level }));
             }
             Failure::Later { .. } => self.sort_again(left, message, self.options.suspend_pause),
             Failure::Again { pause } => self.sort_again(left, message, pause),

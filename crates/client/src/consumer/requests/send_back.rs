@@ -4,6 +4,9 @@
 //! broker that has the topic (Apache `DefaultMQPushConsumerImpl#sendMessageBackAsNormalMessage`). Where the outcome is
 //! not known (no answer, connection lost), the broker may have taken the message back: a new one would be a copy, and
 //! each copy that fails would make more. The caller tries the message again here instead.
+//!
+//! Either way adds properties. A message whose own leave no room for them is refused both times. It comes again here,
+//! unchanged; as a dead letter it is sent once more, without the application's largest properties.
 
 use crate::consumer::process_queue::Messages;
 use crate::error::ClientError;
@@ -36,6 +39,9 @@ const MAX_TRIES: i32 = 16;
 const V4_9_1: i32 = 395;
 /// The group under which Apache's consumers send (`MixAll.CLIENT_INNER_PRODUCER_GROUP`).
 const INNER_PRODUCER_GROUP: &str = "CLIENT_INNER_PRODUCER";
+/// What clients and brokers add to the properties of a message that is handed back needs at most this many bytes:
+/// delay, the names of two topics, ids, region and cluster.
+const ROOM_BYTES: usize = 1024;
 /// Answers that say that a message is stored.
 const STORED: [i32; 4] = [
     response::SUCCESS,
@@ -78,7 +84,11 @@ impl SendBack {
         if refusal.is_outcome_unknown() {
             return Err(refusal);
         }
-        match self.send_anew(message, delay_level).await {
+        let mut sent = self.send_anew(message, delay_level, |text| text).await;
+        if delay_level == DEAD_LETTER && matches!(sent, Err(ClientError::Refused { .. })) {
+            sent = self.send_shortened(message).await.unwrap_or(sent);
+        }
+        match sent {
             Ok(()) => {
                 tracing::debug!(key = %message.chunk.queue, %refusal, "message sent to the retry topic as a new one");
                 Ok(())
@@ -88,6 +98,26 @@ impl SendBack {
                 Err(refusal)
             }
         }
+    }
+
+    /// Sends a dead letter without those of the application's properties that leave no room for others. `None`: they
+    /// leave room.
+    async fn send_shortened(&self, message: &Messages) -> Option<Result<(), ClientError>> {
+        let record = message.chunk.record(message.first)?.ok()?;
+        let omitted = omitted_for_room(&record)?;
+        let sent = self
+            .send_anew(message, DEAD_LETTER, |text| {
+                properties::remove_all(&text, &omitted).into_owned()
+            })
+            .await;
+        if sent.is_ok() {
+            let offset = record.queue_offset;
+            tracing::warn!(
+                key = %message.chunk.queue, offset, ?omitted,
+                "dead letter stored without these properties: with them there was no room for those that brokers add"
+            );
+        }
+        Some(sent)
     }
 
     async fn return_it(&self, message: &Messages, delay_level: i32) -> Result<(), ClientError> {
@@ -138,7 +168,12 @@ impl SendBack {
 
     /// Sends the message to the retry topic: brokers deliver it from there after its delay, or put it among the dead
     /// letters when it was tried too often.
-    async fn send_anew(&self, message: &Messages, delay_level: i32) -> Result<(), ClientError> {
+    async fn send_anew(
+        &self,
+        message: &Messages,
+        delay_level: i32,
+        shorten: impl Fn(String) -> String,
+    ) -> Result<(), ClientError> {
         let topic: Arc<str> = retry_topic(&self.group).into();
         let route = self.routes.get(&topic).await?;
         let mut failure = route.no_queue(&topic);
@@ -155,7 +190,7 @@ impl SendBack {
             }
             tried.push(&queue.broker);
             let address = queue.address.to_string();
-            let command = self.new_message(&topic, queue.queue_id, message, delay_level);
+            let command = self.new_message(&topic, queue.queue_id, message, delay_level, &shorten);
             let command = command.map_err(|source| ClientError::Unencodable { what: WHAT, source })?;
             match self.request(&address, command).await {
                 Ok(answer) if STORED.contains(&answer.code) => return Ok(()),
@@ -174,12 +209,13 @@ impl SendBack {
         queue_id: i32,
         message: &Messages,
         delay_level: i32,
+        shorten: impl Fn(String) -> String,
     ) -> Result<Command, WireError> {
         let missing = Err(WireError::MissingField("record"));
         let record = message.chunk.record(message.first).unwrap_or(missing)?;
         let tries = message.deliveries().max(1);
         let is_dead = delay_level == DEAD_LETTER;
-        let properties = retry_properties(&record, delay_level)?;
+        let properties = shorten(retry_properties(&record, delay_level)?);
         let header = SendMessageRequestHeader {
             producer_group: INNER_PRODUCER_GROUP,
             topic,
@@ -228,4 +264,22 @@ fn retry_properties(record: &Record<'_>, delay_level: i32) -> Result<String, Wir
         properties::append(&mut text, names::DELAY, &level.to_string());
     }
     Ok(text)
+}
+
+/// The names of the application's largest properties and of its keys, as many as must go for [`ROOM_BYTES`] to be
+/// free. `None`: nothing has to go, or all of it would be too little.
+fn omitted_for_room<'a>(record: &Record<'a>) -> Option<Vec<&'a str>> {
+    let mut bytes = record.properties.as_bytes().len() + ROOM_BYTES;
+    let is_own = |name| name == names::KEYS || !properties::is_reserved(name);
+    let own = record.properties.iter().filter(|(name, _)| is_own(name));
+    let mut own: Vec<(&str, &str)> = own.collect();
+    own.sort_by_key(|(name, value)| name.len() + value.len());
+    let mut omitted = Vec::new();
+    while bytes > properties::MAX_BYTES {
+        let (name, value) = own.pop()?;
+        // Two bytes separate them.
+        bytes -= name.len() + value.len() + 2;
+        omitted.push(name);
+    }
+    (!omitted.is_empty()).then_some(omitted)
 }
