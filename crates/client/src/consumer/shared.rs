@@ -72,6 +72,8 @@ pub(crate) struct ConsumerState {
     pub(crate) queues: BTreeMap<Arc<QueueKey>, ProcessQueue>,
     /// Queues with something to hand out, each once: polls go round.
     pub(crate) ready: VecDeque<Arc<QueueKey>>,
+    /// Threads that sleep until something is ready.
+    pub(crate) sleepers: usize,
     /// What the next poll shall fail with.
     pub(crate) failure: Option<ClientError>,
     pub(crate) closed: bool,
@@ -262,11 +264,13 @@ impl ConsumerShared {
     }
 
     pub(crate) fn wake(&self, state: &ConsumerState) {
-        // Of listeners one is enough: each wakes the next.
-        if self.options.is_listening && !state.closed {
-            self.arrived.notify_one();
-        } else {
-            self.arrived.notify_all();
+        // A notification is a system call, also if nobody sleeps. Of listeners one is enough: each wakes the next.
+        if state.sleepers > 0 {
+            if self.options.is_listening && !state.closed {
+                self.arrived.notify_one();
+            } else {
+                self.arrived.notify_all();
+            }
         }
         if let Some(waker) = &state.waker {
             waker();

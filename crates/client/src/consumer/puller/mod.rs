@@ -241,9 +241,11 @@ impl Puller {
 
     /// Waits up to `slice` until something is there, or failed. True: look.
     pub fn wait(&self, slice: Duration) -> bool {
-        let state = self.shared.state();
+        let mut state = self.shared.state();
         let is_ready = |state: &ConsumerState| state.is_ready() || self.shared.has_popped();
-        let state = wait_while(&self.shared.arrived, state, slice, |state| !is_ready(state));
+        state.sleepers += 1;
+        let mut state = wait_while(&self.shared.arrived, state, slice, |state| !is_ready(state));
+        state.sleepers -= 1;
         is_ready(&state)
     }
 
