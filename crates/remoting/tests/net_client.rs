@@ -54,6 +54,25 @@ async fn many_requests_share_one_connection_and_few_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_answer_that_is_kept_keeps_no_part_of_others() {
+    let server = Running::start(ServerOptions::default());
+    let (client, at) = (client(options()), server.at());
+    let asking = (0..8_usize).map(|n| {
+        let (client, at) = (client.clone(), at.clone());
+        let body = vec![1; 100_000 + n];
+        tokio::task::spawn(async move { client.request(&at, ask(ECHO, &body), SECOND).await })
+    });
+    let mut bodies = Vec::new();
+    for task in asking.collect::<Vec<_>>() {
+        bodies.push(in_time(task).await.unwrap().unwrap().body.unwrap());
+    }
+    // What is read next is behind the last of them in its buffer.
+    client.request(&at, ask(ECHO, b"short"), SECOND).await.unwrap();
+    let shared = bodies.iter().filter(|body| !body.is_unique()).count();
+    assert!(shared <= 1, "{shared}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_out_of_order_find_their_requests() {
     let script = |mut peer: RawPeer, _| async move {
         let mut asked = Vec::new();

@@ -29,7 +29,7 @@ use crate::net::socket::stream::{PeerEnd, Stream};
 use crate::net::stats::{Snapshot, Stats};
 use crate::net::table::RequestBatch;
 use crate::net::{CloseReason, ConnectionOptions, Outbox, Peer, ProcessorTable, Reply};
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -47,6 +47,9 @@ const BYTES_PER_FRAME: usize = 256;
 /// Initial size of a read; doubled while reads fill it, halved while they do not.
 const READ_MIN: usize = 4 * 1024;
 const READ_MAX: usize = 256 * 1024;
+/// A client reads a frame of this length into a buffer of its own. A consumer keeps answers for long, and in a shared
+/// buffer each would keep parts of others.
+const OWN_BUFFER: usize = 64 * 1024;
 /// How often a paused connection with unread bytes, which hide its end, is checked for it.
 const PEER_END_CHECK: Duration = Duration::from_secs(1);
 /// Progress that a slow peer must make so as not to count as stalled.
@@ -325,13 +328,31 @@ impl Connection {
         self.permit_state.poll(&frame_permits.permits, cx)
     }
 
-    fn read(&mut self, cx: &mut Context<'_>, work: &mut usize) -> Result<bool, CloseReason> {
+    /// Makes room for a read, and returns how much of it to fill.
+    fn make_room(&mut self) -> usize {
+        let is_client = self.setting.partial_frames.is_none();
+        let frame = frame::announced(&self.input, &self.setting.options.limits);
+        if is_client
+            && let Ok(Some(bytes @ OWN_BUFFER..)) = frame
+            && let rest @ 1.. = bytes.saturating_sub(self.input.len())
+        {
+            self.input.reserve(rest);
+            // The next read gets little more than the length of the next frame: a long one is copied, and read on here.
+            self.read_size = READ_MIN;
+            return rest;
+        }
         if self.input.capacity() - self.input.len() < self.read_size / 2 {
             self.input.reserve(self.read_size);
         }
         let room = self.input.capacity() - self.input.len();
+        if is_client { room.min(self.read_size) } else { room }
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>, work: &mut usize) -> Result<bool, CloseReason> {
+        let room = self.make_room();
         self.more = false;
-        let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(cx) else {
+        let mut input = (&mut self.input).limit(room);
+        let Poll::Ready(read) = pin!(self.stream.read_buf(&mut input)).poll(cx) else {
             // Others may continue while this peer is slow.
             drop(self.permit_state.take());
             return Ok(false);
