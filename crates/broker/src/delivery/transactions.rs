@@ -91,6 +91,8 @@ pub(crate) struct Tables {
     pub(crate) ended: BTreeSet<i64>,
     /// Op messages that are not done yet, by offset: offset in the op queue, and highest half that it ends.
     pub(crate) ops: VecDeque<(i64, i64)>,
+    /// Op messages that are being written, and may be stored: each has this offset in the op queue, or a later one.
+    pub(crate) unlisted: Vec<i64>,
     /// Behind the last half that a pass of the check has skipped because no transaction listed it.
     pub(crate) passed: i64,
     /// The lowest offset of a half that was listed after a pass of the check had skipped it: the next pass begins
@@ -149,6 +151,18 @@ impl Tables {
     pub(crate) fn set_aside(&mut self, id: &str, first_half: i64) {
         if let Some(open) = self.remove(id, first_half) {
             self.earlier.insert(first_half, open);
+        }
+    }
+
+    /// Notes that an op message is about to be written, at this offset or behind it. Progress stops in front of it.
+    pub(crate) fn begin_op(&mut self, from: i64) {
+        self.unlisted.push(from);
+    }
+
+    /// Notes that an op message is listed, or was not written.
+    pub(crate) fn end_op(&mut self, from: i64) {
+        if let Some(at) = self.unlisted.iter().position(|begun| *begun == from) {
+            self.unlisted.swap_remove(at);
         }
     }
 
@@ -283,6 +297,9 @@ impl Transactions {
         let mut text = String::new();
         properties::append(&mut text, names::TAGS, REMOVE_TAG);
         properties::append(&mut text, names::WAIT, "true");
+        // Not more than its offset will be, which is only known once it is stored.
+        let from = store.max_offset(OP_HALF_TOPIC, QUEUE);
+        self.tables().begin_op(from);
         let stored = store.put(&NewMessage {
             topic: OP_HALF_TOPIC,
             queue_id: QUEUE,
@@ -299,8 +316,10 @@ impl Transactions {
             unique_key: None,
             keys: None,
             tag: Some(REMOVE_TAG),
-        })?;
+        });
         let mut tables = self.tables();
+        tables.end_op(from);
+        let stored = stored?;
         tables.list_op(stored.queue_offset, half_offset);
         tables.ended.insert(half_offset);
         Ok(())

@@ -93,9 +93,10 @@ pub(super) fn commit_progress(context: &BrokerContext, from: i64, half_offset: i
     tables
         .earlier
         .retain(|_, open| open.half_offset >= half_offset || open.ending || open.first_half < last_run_end);
+    let unlisted = tables.unlisted.iter().min().copied().unwrap_or(i64::MAX);
     let mut done = None;
     while let Some((op, highest)) = tables.ops.front().copied() {
-        if highest >= half_offset {
+        if highest >= half_offset || op >= unlisted {
             break;
         }
         done = Some(op + 1);

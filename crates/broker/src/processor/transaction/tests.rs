@@ -14,6 +14,8 @@ use pyrmq_remoting::message::sys_flag;
 use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, PERM_READ, PERM_WRITE, TRANSACTION_GROUP};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{NewMessage, Stored};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const ID: &str = "0A01";
@@ -339,4 +341,31 @@ async fn progress_ends_in_front_of_an_op_message_that_was_listed_late() {
     assert_eq!(progress(), None, "the half 9 is not done");
     commit_progress(context, 2, 10);
     assert_eq!(progress(), Some(7));
+}
+
+/// An op message gets its offset before it is listed. The check may come in between.
+#[tokio::test]
+async fn progress_ends_in_front_of_an_op_message_that_is_stored_and_not_listed() {
+    let site = site();
+    let context = &site.context;
+    let (one, two) = (begin(context), begin(context));
+    let progress = |context: &BrokerContext| context.offsets.get(TRANSACTION_GROUP, OP_HALF_TOPIC, 0);
+    let (in_between, meanwhile) = (Arc::downgrade(context), Arc::new(OnceLock::new()));
+    let seen = meanwhile.clone();
+    let is_first = AtomicBool::new(true);
+    context.store.on_arrival(Arc::new(move |arrival| {
+        if arrival.topic == OP_HALF_TOPIC && is_first.swap(false, Ordering::Relaxed) {
+            let context = in_between.upgrade().unwrap();
+            assert_eq!(try_end(&context, &one, ROLLBACK, false), Ok(true));
+            pass(&context);
+            seen.set((done(&context), progress(&context))).unwrap();
+        }
+    }));
+    assert_eq!(try_end(context, &two, ROLLBACK, false), Ok(true));
+    let (halves, ops) = *meanwhile.get().unwrap();
+    assert_eq!(halves, 1, "the second one is not done");
+    let loaded = Transactions::load(&context.store, Some(halves), ops).unwrap();
+    assert_eq!(loaded.open(), 0, "both were rolled back");
+    pass(context);
+    assert_eq!((done(context), progress(context)), (2, Some(2)));
 }
