@@ -5,7 +5,7 @@ mod common;
 
 use common::pops::{pop, with};
 use common::{
-    LIMIT, Site, TempDir, client, eventually, options, properties, pull, records, send, send_batch,
+    LIMIT, Site, TempDir, client, eventually, number, options, properties, pull, records, send, send_batch,
 };
 use pyrmq_broker::Broker;
 use pyrmq_remoting::Command;
@@ -170,6 +170,67 @@ async fn if_the_system_cannot_tell_what_is_in_memory_one_slow_read_does() {
     disk.hang_reads(false);
     assert_eq!(records(&first.await.unwrap().unwrap()).len(), 32);
     holds_up_no_one_else(site, &disk).await;
+}
+
+/// Pops of some groups wait at the end of a queue. Then their groups are set back, and a message wakes all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn pops_that_waited_and_need_the_disk_hold_up_no_request_that_waited_behind_them() {
+    // More than there are threads for requests that waited.
+    const GROUPS: usize = 20;
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let site = with_old_messages(&dir, &disk).await;
+    site.create("U", 1).await;
+    let groups: Vec<String> = (0..GROUPS).map(|number| format!("P{number}")).collect();
+    let set = |group: &str, offset: &str| {
+        let fields = [
+            ("consumerGroup", group),
+            ("topic", "T"),
+            ("queueId", "0"),
+            ("commitOffset", offset),
+        ];
+        with(request::UPDATE_CONSUMER_OFFSET, &fields)
+    };
+    let waiting = async |group: &str, topic: &str| {
+        let fields = [("consumerGroup", group), ("topic", topic), ("queueId", "0")];
+        let info = site.ask_ok(with(request::POLLING_INFO, &fields)).await;
+        number(&info, "pollingNum")
+    };
+    let mut held = Vec::new();
+    for group in &groups {
+        // This creates the group.
+        site.ask_ok(pop(group, "T", 0, 1, 60_000, 0)).await;
+        site.ask_ok(set(group, "5000")).await;
+        held.push(site.asking(pop(group, "T", 0, 8, 60_000, 9_000)));
+        eventually("the pop waits", async || waiting(group, "T").await == 1).await;
+    }
+    // It reads nothing.
+    let of_other = [
+        ("consumerGroup", "Q"),
+        ("topic", "U"),
+        ("queueId", "0"),
+        ("pollTime", "9000"),
+        ("bornTime", "0"),
+    ];
+    let noticing = site.asking(with(request::NOTIFICATION, &of_other));
+    for group in &groups {
+        site.ask_ok(set(group, "0")).await;
+        assert_eq!(waiting(group, "T").await, 1);
+    }
+    disk.hang_reads_for(Duration::from_secs(20));
+    site.send_ok("T", b"wakes", "").await;
+    eventually("some wait for the disk", async || disk.waiting_reads() > 1).await;
+    site.send_ok("U", b"new", "").await;
+    let noticed = noticing.await.unwrap().expect("while reads hang");
+    assert_eq!(noticed.fields.get("hasMsg"), Some("true"));
+    assert!(disk.waiting_reads() > 1, "they still hang");
+    disk.hang_reads(false);
+    for answer in held {
+        let answer = answer.await.unwrap().unwrap();
+        assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+        assert_eq!(records(&answer).len(), 8);
+    }
+    drop(site.broker.stop(LIMIT).await);
 }
 
 /// There is one thread again. Each connection's own requests are answered in order, so each has a client.

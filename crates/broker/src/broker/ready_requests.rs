@@ -3,13 +3,13 @@
 //! One task answers pulls and one pops. Each usually runs on the thread that stored the message, after the poll that
 //! woke it: an answer costs no switch of threads. That poll may hang in a write or an fsync, and the task that it woke
 //! last is then in tokio's LIFO slot, from which no other thread takes it. So while a poll hangs, [`answer_ready`]
-//! answers from the same queues.
+//! answers from the same queues. Pops whose messages are not in memory are left to threads that may wait for the disk.
 
 use crate::context::{BrokerContext, serve_on_blocking_thread};
 use crate::long_polling::Held;
 use crate::pop::hold::HeldPop;
-use crate::processor::pop::Pop;
-use crate::processor::pull::Pull;
+use crate::processor::pop::{Pass, Pop};
+use crate::processor::pull::{ColdReadPool, Pull};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::net::Shutdown;
 use pyrmq_remoting::sync::lock;
@@ -60,6 +60,7 @@ pub(super) struct ReadyRequests {
     pop: Pop,
     pulls: ReadyQueue<Held>,
     pops: ReadyQueue<HeldPop>,
+    cold_pops: ColdReadPool,
     permits: Semaphore,
 }
 
@@ -75,6 +76,7 @@ impl ReadyRequests {
             pop: Pop::new(context.clone()),
             pulls: ReadyQueue(Mutex::new(pulls)),
             pops: ReadyQueue(Mutex::new(pops)),
+            cold_pops: ColdReadPool::default(),
             permits: Semaphore::new(THREADS),
         })
     }
@@ -89,7 +91,7 @@ impl ReadyRequests {
     /// Answers pops that waited.
     pub(super) async fn answer_pops(self: Arc<Self>, shutdown: Shutdown) {
         while let Some(held) = self.pops.next(&shutdown).await {
-            self.pop.resume(held);
+            self.resume_pop(held);
             // A pop writes its check point, which may hang: the answer to the one before leaves first.
             if self.pops.len() > 0 {
                 yield_now().await;
@@ -97,9 +99,30 @@ impl ReadyRequests {
         }
     }
 
-    fn answer_all(&self) {
+    fn answer_all(self: &Arc<Self>) {
         self.pulls.resume_all(|held| self.pull.resume(held));
-        self.pops.resume_all(|held| self.pop.resume(held));
+        self.pops.resume_all(|held| self.resume_pop(held));
+    }
+
+    fn resume_pop(self: &Arc<Self>, held: HeldPop) {
+        let deadline_ms = held.deadline_ms;
+        let pass = move |may_wait| Pass::Resumed {
+            deadline_ms,
+            may_wait,
+        };
+        let Some((request, reply)) = self.pop.resume(held.request, held.reply, pass(false)) else {
+            return;
+        };
+        let requests = Arc::downgrade(self);
+        let job = move || {
+            // The broker may have stopped.
+            if let Some(requests) = requests.upgrade() {
+                requests.pop.resume(request, reply, pass(true));
+            }
+        };
+        if let Some(job) = self.cold_pops.submit(Box::new(job)) {
+            job();
+        }
     }
 }
 

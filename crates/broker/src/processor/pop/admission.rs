@@ -4,7 +4,7 @@ use crate::admission;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::pop::MAX_MESSAGES;
-use crate::processor::pop::{check_invisible_time, illegal_queue, revive_queues};
+use crate::processor::pop::{Pass, check_invisible_time, illegal_queue, revive_queues};
 use crate::tables::subscription::{MessageFilter, Subscription};
 use crate::tables::topics::Topic;
 use pyrmq_remoting::body::SubscriptionGroupConfig;
@@ -80,8 +80,7 @@ pub(super) struct AdmittedPop {
     pub(super) filter: MessageFilter,
     pub(super) revive_queue: i32,
     pub(super) pop_time: i64,
-    /// The pop was held, and others wait behind it now.
-    pub(super) was_held: bool,
+    pub(super) pass: Pass,
 }
 
 impl AdmittedPop {
@@ -89,7 +88,7 @@ impl AdmittedPop {
     pub(super) fn new(
         context: &BrokerContext,
         header: &PopMessageRequestHeader<'_>,
-        was_held: bool,
+        pass: Pass,
     ) -> Result<Self, Refusal> {
         if !(1..=MAX_MESSAGES).contains(&header.max_msg_nums) {
             let text = format!(
@@ -123,7 +122,7 @@ impl AdmittedPop {
             filter: filter(context, header.topic, header.exp, header.exp_type)?,
             revive_queue,
             pop_time: clock::now_ms(),
-            was_held,
+            pass,
         })
     }
 }

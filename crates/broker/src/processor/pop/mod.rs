@@ -41,6 +41,25 @@ use std::sync::Arc;
 /// Where a group without an offset begins: at the newest message (Apache `ConsumeInitMode.MAX`).
 const INIT_AT_NEWEST: i32 = 1;
 
+/// Whether a request was looked at before.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pass {
+    /// It has just come, and is served on its connection's task.
+    First,
+    /// It was held until now or its deadline. One task looks at all of those, and may not wait for the disk.
+    Resumed { deadline_ms: i64, may_wait: bool },
+}
+
+impl Pass {
+    /// When the request must be answered, in ms, if it was held.
+    fn deadline_ms(self) -> Option<i64> {
+        match self {
+            Self::First => None,
+            Self::Resumed { deadline_ms, .. } => Some(deadline_ms),
+        }
+    }
+}
+
 fn illegal_queue(queue_id: i32, topic: &Topic) -> String {
     format!(
         "queueId[{queue_id}] is illegal, topic:[{}] topicConfig.readQueueNums:[{}]",

@@ -21,6 +21,8 @@ pub(super) struct PopResult {
     pub(super) opens_at: Option<i64>,
     /// Another pop has had a queue for too long.
     pub(super) is_incomplete: bool,
+    /// The messages of a queue are not in memory, and the pass may not wait for the disk.
+    pub(super) needs_disk: bool,
 }
 
 impl PopResult {

@@ -11,15 +11,14 @@
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::long_polling;
-use crate::pop::hold::HeldPop;
 use crate::pop::order::OrderedPop;
 use crate::pop::pop_check_point::Taken;
 use crate::processor::pop::admission::AdmittedPop;
 use crate::processor::pop::count::count_pop;
-use crate::processor::pop::read::read;
+use crate::processor::pop::read::read_in;
 use crate::processor::pop::result::{PopResult, as_original};
 use crate::processor::pop::wait::{Outcome, Wait};
-use crate::processor::pop::{pop_offset, retry_topics, revive_log};
+use crate::processor::pop::{Pass, pop_offset, retry_topics, revive_log};
 use crate::tables::topics::Topic;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{PopMessageRequestHeader, PopMessageResponseHeader};
@@ -43,7 +42,7 @@ pub(crate) struct Pop {
 
 impl Processor for Pop {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
-        self.answer(request, reply, None);
+        self.answer(request, reply, Pass::First);
     }
 }
 
@@ -52,38 +51,48 @@ impl Pop {
         Self { context }
     }
 
-    /// Looks again for a request that was held: it is answered, or held again until its deadline.
-    pub(crate) fn resume(&self, held: HeldPop) {
-        if let Some(refusal) = self.context.check_again(&held.request, held.reply.peer()) {
-            held.reply.send(refusal);
-            return;
+    /// Looks again for a request that was held: it is answered, or held again until its deadline. Returns it if it
+    /// needs the disk and the pass may not wait for that.
+    pub(crate) fn resume(&self, request: Command, reply: Reply, pass: Pass) -> Option<(Command, Reply)> {
+        if let Some(refusal) = self.context.check_again(&request, reply.peer()) {
+            reply.send(refusal);
+            return None;
         }
-        self.answer(held.request, held.reply, Some(held.deadline_ms));
+        self.answer(request, reply, pass)
     }
 
-    fn answer(&self, request: Command, reply: Reply, deadline_ms: Option<i64>) {
+    fn answer(&self, request: Command, reply: Reply, pass: Pass) -> Option<(Command, Reply)> {
         let began = Instant::now();
         let outcome = if request.code == request::NOTIFICATION {
-            self.notice(&request, deadline_ms)
+            self.notice(&request, pass.deadline_ms())
         } else {
-            self.pop(&request, deadline_ms)
+            self.pop(&request, pass)
         };
+        if matches!(outcome, Ok(Outcome::NeedsDisk)) {
+            return Some((request, reply));
+        }
         let (waited, served) = reply.times(began);
         // One that was held waited for messages.
-        let waited = deadline_ms.map_or(waited, |_| Duration::ZERO);
+        let waited = pass.deadline_ms().map_or(waited, |_| Duration::ZERO);
         let from = reply.peer().remote();
         self.context.requests.served(&request, from, (waited, served));
         match outcome {
             Ok(Outcome::Answer(answer)) => reply.send(*answer),
             Err(refusal) => self.context.refuse(&request, reply, refusal),
             Ok(Outcome::Hold(wait)) => self.hold(*wait, request, reply),
+            Ok(Outcome::NeedsDisk) => return Some((request, reply)),
         }
+        None
     }
 
-    fn pop(&self, request: &Command, deadline_ms: Option<i64>) -> Result<Outcome, Refusal> {
+    fn pop(&self, request: &Command, pass: Pass) -> Result<Outcome, Refusal> {
         let header = PopMessageRequestHeader::decode(&request.fields)?;
-        let admitted = AdmittedPop::new(&self.context, &header, deadline_ms.is_some())?;
+        let admitted = AdmittedPop::new(&self.context, &header, pass)?;
         let result = self.take(&header, &admitted)?;
+        if result.count == 0 && result.needs_disk {
+            return Ok(Outcome::NeedsDisk);
+        }
+        let deadline_ms = pass.deadline_ms();
         let (topic, group) = (header.topic, header.consumer_group);
         if result.count > 0 {
             if result.rest > 0 {
@@ -226,7 +235,7 @@ impl Pop {
         let context = &self.context;
         let (name, group) = (topic.topic_name.as_str(), header.consumer_group);
         let queue = (name, group, queue_id);
-        let _lock = if admitted.was_held {
+        let _lock = if admitted.pass.deadline_ms().is_some() {
             let Some(lock) = context.pops.lock_if_short(name, group, queue_id) else {
                 let again_at = clock::now_ms() + TRY_AGAIN_MS;
                 result.opens_at = Some(result.opens_at.map_or(again_at, |at| at.min(again_at)));
@@ -259,7 +268,11 @@ impl Pop {
             result.rest += (context.store.max_offset(name, queue_id) - offset).max(0);
             return Ok(());
         }
-        let got = self.read(admitted, queue, &mut offset, room)?;
+        let Some(got) = self.read(admitted, queue, &mut offset, room)? else {
+            result.needs_disk = true;
+            result.rest += (context.store.max_offset(name, queue_id) - offset).max(0);
+            return Ok(());
+        };
         result.rest += (got.max_offset - got.next_offset).max(0);
         if got.status == GetStatus::Found {
             return self.hand_out(header, admitted, (topic, source, queue_id), offset, &got, result);
@@ -273,14 +286,15 @@ impl Pop {
         Ok(())
     }
 
-    /// Reads at an offset, or where the queue begins when the offset is none of its own.
+    /// Reads at an offset, or where the queue begins when the offset is none of its own. `None`: that needs the disk,
+    /// for which the pass may not wait.
     fn read(
         &self,
         admitted: &AdmittedPop,
         (topic, group, queue_id): (&str, &str, i32),
         offset: &mut i64,
         room: usize,
-    ) -> Result<GetMessageResult, Refusal> {
+    ) -> Result<Option<GetMessageResult>, Refusal> {
         let context = &self.context;
         let mut get = GetMessage {
             topic,
@@ -290,13 +304,15 @@ impl Pop {
             max_bytes: context.store.live().usual_transfer_bytes(),
             tags: admitted.filter.for_store(),
         };
-        let got = read(context, &get)?;
+        let Some(got) = read_in(admitted.pass, context, &get)? else {
+            return Ok(None);
+        };
         let is_elsewhere = matches!(
             got.status,
             GetStatus::OffsetTooSmall | GetStatus::OffsetOverflowBadly | GetStatus::OffsetFoundNull
         );
         if !is_elsewhere {
-            return Ok(got);
+            return Ok(Some(got));
         }
         tracing::warn!(
             topic,
@@ -311,7 +327,7 @@ impl Pop {
         if let Some(topic) = context.topics.get(topic) {
             context.commit(group, &topic, queue_id, got.next_offset);
         }
-        read(context, &get)
+        read_in(admitted.pass, context, &get)
     }
 
     /// Notes that messages are out, then adds them to the answer. Without that note they stay where they are.

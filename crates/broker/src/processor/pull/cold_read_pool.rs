@@ -1,14 +1,14 @@
-//! Threads that read from the disk for pulls of old data.
+//! Threads that read from the disk for pulls of old data, and for pops that were held.
 //!
 //! A pull is answered on its connection's task while the page cache has the data, since a hop to another thread would
 //! cost more than the read. A read from the disk would block the thread's other connections, so data outside the page
 //! cache is read here. Where the system cannot say what is cached (`Store::knows_cached`), reads are timed: after a
 //! slow read, pulls far from their queue's end go through this pool for `REMEMBERED_MS`.
 //!
+//! One task answers all pops that were held. It leaves those that need the disk to a pool of their own.
+//!
 //! Threads are started when they are needed and end when idle for `LINGER`; at most `THREADS` read at a time.
 
-use pyrmq_remoting::Command;
-use pyrmq_remoting::net::Reply;
 use pyrmq_remoting::sync::{lock, wait_while};
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,19 +23,19 @@ const REMEMBERED_MS: i64 = 5_000;
 const THREADS: usize = 4;
 const LINGER: Duration = Duration::from_millis(500);
 
-/// A pull that waits for a thread.
-type Job = (Command, Reply);
+/// Answers a request.
+type Job = Box<dyn FnOnce() + Send>;
 
 /// The threads, and whether they are needed.
 #[derive(Default)]
-pub(super) struct ColdReadPool {
+pub(crate) struct ColdReadPool {
     slow_until_ms: AtomicI64,
     shared: Arc<Shared>,
 }
 
 #[derive(Default)]
 struct Shared {
-    // Guards the waiting pulls and the number of threads.
+    // Guards the waiting jobs and the number of threads.
     jobs: Mutex<Jobs>,
     more: Condvar,
 }
@@ -67,11 +67,8 @@ impl ColdReadPool {
         }
     }
 
-    /// Hands a pull to one of the threads. Returns it if there is none and none can be started.
-    pub(super) fn submit<F>(&self, job: Job, make: impl FnOnce() -> F) -> Option<Job>
-    where
-        F: Fn(Job) + Send + 'static,
-    {
+    /// Runs a job on one of the threads. Returns a job to be run elsewhere if there is none and none can be started.
+    pub(crate) fn submit(&self, job: Job) -> Option<Job> {
         let mut jobs = self.shared.jobs();
         jobs.waiting.push_back(job);
         if jobs.idle >= jobs.waiting.len() {
@@ -84,9 +81,9 @@ impl ColdReadPool {
         }
         jobs.threads += 1;
         drop(jobs);
-        let (shared, answer) = (self.shared.clone(), make());
-        let thread = std::thread::Builder::new().name("pull-old".to_owned());
-        if let Err(error) = thread.spawn(move || shared.run(&answer)) {
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new().name("read-old".to_owned());
+        if let Err(error) = thread.spawn(move || shared.run()) {
             tracing::warn!(%error, "cannot start a thread that reads old messages");
             let mut jobs = self.shared.jobs();
             jobs.threads -= 1;
@@ -103,12 +100,12 @@ impl Shared {
         lock(&self.jobs)
     }
 
-    fn run(&self, answer: &impl Fn(Job)) {
+    fn run(&self) {
         let mut jobs = self.jobs();
         loop {
             if let Some(job) = jobs.waiting.pop_front() {
                 drop(jobs);
-                answer(job);
+                job();
                 jobs = self.jobs();
                 continue;
             }

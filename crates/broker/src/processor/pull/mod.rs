@@ -14,13 +14,14 @@
 mod admission;
 mod cold_read_pool;
 
+pub(crate) use cold_read_pool::ColdReadPool;
+
 use crate::admission::open_to_commits;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::long_polling::{Held, deadline_ms};
 use admission::AdmittedPull;
 use bytes::Bytes;
-use cold_read_pool::ColdReadPool;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader, sys_flag};
 use pyrmq_remoting::net::{Peer, Processor, Reply};
@@ -100,18 +101,15 @@ impl Pull {
 
     /// Hands a pull to a thread of the pool.
     fn read_on_pool(&self, request: Command, reply: Reply) {
-        let answerer = || {
-            let (context, cold_reads) = (Arc::downgrade(&self.context), self.cold_reads.clone());
-            move |(request, reply)| {
-                // A dropped broker answers no more.
-                if let Some(context) = context.upgrade() {
-                    let cold_reads = cold_reads.clone();
-                    Self { context, cold_reads }.answer(request, reply, Pass::First, ReadOn::Task);
-                }
+        let (context, cold_reads) = (Arc::downgrade(&self.context), self.cold_reads.clone());
+        let job = move || {
+            // A dropped broker answers no more.
+            if let Some(context) = context.upgrade() {
+                Self { context, cold_reads }.answer(request, reply, Pass::First, ReadOn::Task);
             }
         };
-        if let Some((request, reply)) = self.cold_reads.submit((request, reply), answerer) {
-            self.answer(request, reply, Pass::First, ReadOn::Task);
+        if let Some(job) = self.cold_reads.submit(Box::new(job)) {
+            job();
         }
     }
 
