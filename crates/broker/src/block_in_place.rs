@@ -1,33 +1,54 @@
-//! tokio's `block_in_place` for waits and writes that may take as long as the disk hangs, with a limit.
+//! tokio's `block_in_place` for waits, reads and writes that may take as long as the disk hangs, with limits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task;
 
-/// Maximum number of threads of runtimes that block like this at once. The runtime replaces each by one of its threads
-/// for blocking work, of which it has 512 by default.
-const MAX_BLOCKED: usize = 256;
+/// Threads of runtimes that block at once. The runtime replaces each by one of its threads for blocking work, of which
+/// it has 512 by default.
+pub(crate) struct Blocking {
+    count: AtomicUsize,
+    /// Maximum of `count`.
+    limit: usize,
+}
 
-static BLOCKED: AtomicUsize = AtomicUsize::new(0);
+/// The waits and writes of the store, which every send may need.
+static STORE: Blocking = Blocking::new(256);
+/// The reads of pops and peeks, and their waits for queues. However many there are, sends are accepted.
+pub(crate) static POPS: Blocking = Blocking::new(128);
 
-/// Runs a function that may block. On a thread of a runtime, another thread takes over its tasks meanwhile. The
-/// function is not run if [`MAX_BLOCKED`] threads block already.
+/// Runs a wait or a write of the store. The function is not run if too many threads block already.
 pub(crate) fn block_in_place(run: &mut dyn FnMut()) {
-    let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
-    if flavor.ok() != Some(RuntimeFlavor::MultiThread) {
-        return run();
+    STORE.run(run);
+}
+
+impl Blocking {
+    const fn new(limit: usize) -> Self {
+        Self {
+            count: AtomicUsize::new(0),
+            limit,
+        }
     }
-    let _counted = Counted;
-    if BLOCKED.fetch_add(1, Ordering::Relaxed) < MAX_BLOCKED {
-        task::block_in_place(run);
+
+    /// Runs a function that may block. On a thread of a runtime, another thread takes over its tasks meanwhile. The
+    /// function is not run if the maximum number of threads block already.
+    pub(crate) fn run(&self, run: &mut dyn FnMut()) {
+        let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
+        if flavor.ok() != Some(RuntimeFlavor::MultiThread) {
+            return run();
+        }
+        let _counted = Counted(&self.count);
+        if self.count.fetch_add(1, Ordering::Relaxed) < self.limit {
+            task::block_in_place(run);
+        }
     }
 }
 
-/// Takes this thread out of [`BLOCKED`], also after a panic.
-struct Counted;
+/// Takes this thread out of a count, also after a panic.
+struct Counted<'c>(&'c AtomicUsize);
 
-impl Drop for Counted {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        BLOCKED.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

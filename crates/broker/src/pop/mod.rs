@@ -14,7 +14,7 @@ pub(crate) mod order;
 pub(crate) mod pop_check_point;
 pub(crate) mod request_mode;
 
-use crate::block_in_place::block_in_place;
+use crate::block_in_place;
 use crate::error::{BrokerError, Refusal};
 use crate::options::Options;
 use crate::tables::config_file::ConfigFile;
@@ -185,7 +185,7 @@ impl Pops {
             let since = Instant::now();
             held = waiters.wait(mutex, || since.elapsed() < SHORT_WAIT);
             if held.is_none() {
-                block_in_place(&mut || {
+                block_in_place::POPS.run(&mut || {
                     held = waiters.wait(mutex, || since.elapsed() < MAX_WAIT);
                 });
             }
