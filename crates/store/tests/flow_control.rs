@@ -342,10 +342,10 @@ fn puts_are_refused_while_too_much_of_the_consume_queues_waits_to_be_written() {
 }
 
 /// Fsyncs of some files hang as long as this value lives.
-struct FsyncHang<'d>(&'d FaultyDisk, [&'static str; 2]);
+struct FsyncHang<'d, const N: usize>(&'d FaultyDisk, [&'static str; N]);
 
-impl<'d> FsyncHang<'d> {
-    fn of(disk: &'d FaultyDisk, path_parts: [&'static str; 2]) -> Self {
+impl<'d, const N: usize> FsyncHang<'d, N> {
+    fn of(disk: &'d FaultyDisk, path_parts: [&'static str; N]) -> Self {
         for path_part in path_parts {
             disk.hang_syncs_of(path_part, true);
         }
@@ -353,7 +353,7 @@ impl<'d> FsyncHang<'d> {
     }
 }
 
-impl Drop for FsyncHang<'_> {
+impl<const N: usize> Drop for FsyncHang<'_, N> {
     fn drop(&mut self) {
         for path_part in self.1 {
             self.0.hang_syncs_of(path_part, false);
@@ -383,6 +383,46 @@ fn puts_go_on_while_fsyncs_of_the_consume_queues_and_of_the_checkpoint_hang() {
         syncing.join().unwrap().unwrap();
     });
     assert_eq!(store.max_offset("T", 0), PUTS);
+    store.close().unwrap();
+}
+
+/// A queue's newest file is fsynced before its old ones are deleted.
+#[test]
+fn puts_go_on_while_retention_waits_for_the_fsync_of_a_consume_queue() {
+    const PUTS: i64 = 10_000;
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let mut options = few_unwritten(&dir);
+    (options.segment_bytes, options.queue_file_bytes) = (1 << 20, 2000);
+    (options.file_reserved_hours, options.delete_when) = (0, Vec::new());
+    let store = open(&disk, options);
+    for _ in 0..1100 {
+        store.put(&message("T", 0, &[b'x'; 1000], "")).unwrap();
+    }
+    for task in [MaintenanceTask::Flush, MaintenanceTask::SyncQueues] {
+        store.run(task).unwrap();
+    }
+    // Its unit makes the newest file one to be fsynced again.
+    put(&store).unwrap();
+    store.run(MaintenanceTask::WriteQueues).unwrap();
+    std::thread::scope(|scope| {
+        let hang = FsyncHang::of(&disk, ["/consumequeue/"]);
+        let deleting = scope.spawn(|| store.delete_expired());
+        eventually(|| disk.waiting_syncs() == 1);
+        assert!(
+            store.health().min_physical_offset > 0,
+            "the segment is deleted already"
+        );
+        let end = store.max_offset("T", 0);
+        for _ in 0..PUTS {
+            eventually(|| put(&store).is_ok());
+        }
+        assert_eq!(store.max_offset("T", 0), end + PUTS);
+        assert_eq!(disk.waiting_syncs(), 1, "it still hangs");
+        drop(hang);
+        assert!(deleting.join().unwrap().unwrap() > 1);
+    });
+    assert!(store.min_offset("T", 0) > 0);
     store.close().unwrap();
 }
 

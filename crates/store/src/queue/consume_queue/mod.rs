@@ -313,8 +313,14 @@ impl ConsumeQueue {
 
     /// Deletes files without a live unit. Returns how many it deleted.
     pub(crate) fn trim(&self, fs: &dyn Fs) -> Result<u64, StoreError> {
+        let live = self.min();
+        let Some(newest) = lock(&self.files).newest_to_keep(fs, live)? else {
+            return Ok(0);
+        };
+        // Without the lock, which writing and reading of the queue need.
+        newest.sync(fs)?;
         let mut files = lock(&self.files);
-        let removed = files.trim(fs, self.min())?;
+        let removed = files.trim(fs, live, newest.base)?;
         files.close();
         Ok(removed)
     }

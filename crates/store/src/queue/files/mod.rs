@@ -5,6 +5,7 @@
 
 pub(crate) mod handles;
 pub(crate) mod start;
+mod to_keep;
 
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, file_name, to_u64, to_usize};
@@ -296,31 +297,16 @@ impl QueueFiles {
         Ok(())
     }
 
-    /// Deletes files that end before an index, never the newest. Returns how many it deleted.
-    pub(crate) fn trim(&mut self, fs: &dyn Fs, live: i64) -> Result<u64, StoreError> {
+    /// Deletes files that end before an index and lie before another file. Returns how many it deleted.
+    pub(crate) fn trim(&mut self, fs: &dyn Fs, live: i64, kept: i64) -> Result<u64, StoreError> {
         let mut removed = 0;
-        while self.list.len() > 1
-            && let Some(first) = self.list.first()
-            && first.base + self.per_file <= live
+        while let Some(first) = self.list.first()
+            && first.base + self.per_file <= live.min(kept)
         {
-            if removed == 0 {
-                self.keep_newest(fs)?;
-            }
             self.remove_at(fs, 0)?;
             removed += 1;
         }
         Ok(removed)
-    }
-
-    /// Makes the newest file durable, unless it is known to be: once older files are deleted, only this one shows where
-    /// the queue continues.
-    fn keep_newest(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
-        let Some(newest) = self.list.last().filter(|newest| self.moved || newest.dirty) else {
-            return Ok(());
-        };
-        let path = self.path(newest.base);
-        fs.open(&path).and_then(|file| file.sync()).at("flush", &path)?;
-        fs.sync_directory(&self.directory).at("flush", &self.directory)
     }
 
     /// Forgets all files. Returns the directory, for [`delete`].
