@@ -426,6 +426,43 @@ fn puts_go_on_while_retention_waits_for_the_fsync_of_a_consume_queue() {
     store.close().unwrap();
 }
 
+/// The removal of a directory hangs as long as this value lives.
+struct RemovalHang<'d>(&'d FaultyDisk, &'static str);
+
+impl Drop for RemovalHang<'_> {
+    fn drop(&mut self) {
+        self.0.hang_removal_of(self.1, false);
+    }
+}
+
+#[test]
+fn consume_queues_are_written_while_the_removal_of_one_with_unwritten_units_hangs() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::open_without_threads(few_unwritten(&dir), Arc::new(disk.clone())).unwrap();
+    put(&store).unwrap();
+    store.run(MaintenanceTask::WriteQueues).unwrap();
+    put(&store).unwrap();
+    let removed = "consumequeue/T/0";
+    std::thread::scope(|scope| {
+        disk.hang_removal_of(removed, true);
+        let hang = RemovalHang(&disk, removed);
+        let deleting = scope.spawn(|| store.delete_topic("T"));
+        eventually(|| disk.waiting_removals() == 1);
+        store.put(&message("U", 0, b"x", "")).unwrap();
+        let (sender, written) = channel();
+        let writing = Arc::clone(&store);
+        std::thread::spawn(move || drop(sender.send(writing.run(MaintenanceTask::WriteQueues))));
+        let written = written.recv_timeout(Duration::from_secs(10));
+        assert_eq!(disk.waiting_removals(), 1, "it still hangs");
+        drop(hang);
+        deleting.join().unwrap().unwrap();
+        written.expect("it waited for the deletion").unwrap();
+    });
+    assert_eq!(store.max_offset("U", 0), 1);
+    store.close().unwrap();
+}
+
 /// Writes hang for as long as the fsync of a slow disk takes, again and again, and once for longer. Segments are filled
 /// meanwhile.
 #[test]

@@ -54,7 +54,7 @@ pub(crate) struct ConsumeQueue {
     min: AtomicI64,
     /// The list of files. Held while a file is opened, and while retention deletes some.
     files: Mutex<QueueFiles>,
-    /// Held while units are written, or all files deleted.
+    /// Held while units are written.
     writing: Mutex<()>,
 }
 
@@ -327,8 +327,9 @@ impl ConsumeQueue {
 
     /// Deletes the files. A late write does not bring them back.
     pub(crate) fn delete(&self, fs: &dyn Fs) -> Result<(), StoreError> {
-        let _writing = lock(&self.writing);
         let directory = {
+            // Only until no write begins any more: one of this queue in a round must not wait for the deletion.
+            let _writing = lock(&self.writing);
             let mut files = lock(&self.files);
             lock(&self.memory).deleted = true;
             files.forget()
