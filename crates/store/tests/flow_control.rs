@@ -341,6 +341,34 @@ fn puts_are_refused_while_too_much_of_the_consume_queues_waits_to_be_written() {
     store.close().unwrap();
 }
 
+/// They do not wait for the disk, unlike those that are counted as waiting.
+#[test]
+fn puts_are_refused_while_too_many_messages_wait_for_an_fsync() {
+    let dir = TempDir::new().unwrap();
+    let mut options = few_unwritten(&dir);
+    options.flush = FlushDiskType::Sync;
+    let store = Store::open_without_threads(options, Arc::new(FaultyDisk::default())).unwrap();
+    let mut count = 0;
+    let refused = loop {
+        match put(&store) {
+            Ok(()) => count += 1,
+            refused => break refused,
+        }
+    };
+    assert!((1000..10_000).contains(&count), "{count}");
+    assert_eq!(busy_reason(&refused).0, BusyReason::QueueFull);
+    let text = refused.unwrap_err().to_string();
+    assert!(
+        text.starts_with("[OVERLOAD]") && text.contains(&format!("{count} messages wait for an fsync")),
+        "{text}"
+    );
+    store.run(MaintenanceTask::Flush).unwrap();
+    put(&store).unwrap();
+    store.run(MaintenanceTask::Flush).unwrap();
+    assert_eq!(store.max_offset("T", 0), count + 1);
+    store.close().unwrap();
+}
+
 /// Fsyncs of some files hang as long as this value lives.
 struct FsyncHang<'d, const N: usize>(&'d FaultyDisk, [&'static str; N]);
 

@@ -47,7 +47,7 @@ impl Appender {
         let append = &mut *append;
         // Checked again under the lock: after a failed write nothing may be written.
         self.shared.state.check_writable()?;
-        self.check_backlog()?;
+        self.check_backlog(append)?;
         let Some(first) = append_buffer
             .queue_appends
             .get(from)
@@ -91,16 +91,21 @@ impl Appender {
         }))
     }
 
-    /// An error while too much of the consume queues waits to be written, because their disk hangs.
-    fn check_backlog(&self) -> Result<(), StoreError> {
+    /// An error while too much waits in memory, because a disk hangs: consume queues that are to be written,
+    /// or with `SYNC_FLUSH` units of records that no fsync has made durable. Their senders need not wait for that.
+    fn check_backlog(&self, append: &AppendState) -> Result<(), StoreError> {
         let (bytes, most) = (
             self.shared.queues.backlog.bytes(),
             self.shared.options.max_unwritten_bytes,
         );
-        if bytes < most {
+        let deferred = append.deferred.len();
+        let limit = if bytes >= most {
+            format!("{} KiB of consume queues wait to be written", bytes >> 10)
+        } else if deferred.saturating_mul(size_of::<Deferred>()) >= most {
+            format!("{deferred} messages wait for an fsync")
+        } else {
             return Ok(());
-        }
-        let limit = format!("{} KiB of consume queues wait to be written", bytes >> 10);
+        };
         Err(self.flow_control.overloaded(0, limit))
     }
 

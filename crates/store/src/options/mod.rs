@@ -111,8 +111,8 @@ pub struct Options {
     /// Ours: if nothing else shows at the start whether queues lost files, at most this many bytes of the log are
     /// compared with them. 256 MiB; no configuration changes it.
     pub compare_bytes: i64,
-    /// Ours: bytes of consume queues that wait to be written above which puts are answered "busy". 64 MiB; no
-    /// configuration changes it.
+    /// Ours: bytes of consume queues that wait to be written, or with [`FlushDiskType::Sync`] for an fsync of their
+    /// messages, above which puts are answered "busy". 64 MiB; no configuration changes it.
     pub max_unwritten_bytes: usize,
     /// The timer's settings.
     pub timer: TimerOptions,
