@@ -369,6 +369,46 @@ fn puts_are_refused_while_too_many_messages_wait_for_an_fsync() {
     store.close().unwrap();
 }
 
+/// The index may be on another disk than the log.
+#[test]
+#[ignore = "nightly: 17 million keys take ten seconds in a debug build"]
+fn puts_are_answered_while_the_key_index_hangs() {
+    const KEYS: usize = 16_000;
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let mut options = small(dir.path());
+    (options.segment_bytes, options.send_wait_ms) = (64 << 20, 10);
+    options.index_entries = 2 << 20;
+    let store = open(&disk, options);
+    let keys = format!("KEYS\u{1}{}\u{2}", vec!["k"; KEYS].join(" "));
+    let hang = FsyncHang::of(&disk, ["/index/"]);
+    let putting = Arc::clone(&store);
+    let (sender, refused) = channel();
+    std::thread::spawn(move || {
+        let mut count = 0;
+        let refused = loop {
+            match putting.put(&message("T", 0, b"x", &keys)) {
+                Ok(_) => count += 1,
+                Err(refused) => break refused,
+            }
+        };
+        drop(sender.send((count, refused)));
+    });
+    let refused = refused.recv_timeout(Duration::from_mins(2));
+    let waiting = disk.waiting_syncs();
+    drop(hang);
+    let (count, refused) = refused.expect("a put waited for the index");
+    assert_eq!(waiting, 1, "an index file still waits for its fsync");
+    let text = refused.to_string();
+    assert!(
+        text.starts_with("[OVERLOAD]") && text.contains("keys wait for the key index"),
+        "{text}"
+    );
+    eventually(|| put(&store).is_ok());
+    assert_eq!(store.max_offset("T", 0), count + 1);
+    store.close().unwrap();
+}
+
 /// Fsyncs of some files hang as long as this value lives.
 struct FsyncHang<'d, const N: usize>(&'d FaultyDisk, [&'static str; N]);
 

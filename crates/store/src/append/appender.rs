@@ -20,6 +20,7 @@ use crate::sync::MutexGuard;
 use crate::sync::wakeup::Wakeup;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Number of waiting index entries at which the index thread is woken early.
 const INDEX_WAKE_AT: usize = 1 << 14;
@@ -27,6 +28,8 @@ const INDEX_WAKE_AT: usize = 1 << 14;
 const INDEX_HELP_AT: usize = 1 << 20;
 /// Number of waiting index entries (some 100 MB) at which the putting thread waits for the index thread.
 const INDEX_BLOCK_AT: usize = 1 << 23;
+/// Number of waiting index entries at which puts are refused.
+pub(super) const INDEX_REFUSE_AT: usize = 2 * INDEX_BLOCK_AT;
 
 /// Stores messages.
 pub(crate) struct Appender {
@@ -176,9 +179,12 @@ impl Appender {
             tracing::error!(%error, "cannot see how much space is free");
         }
         if written.keys_waiting >= INDEX_BLOCK_AT {
+            // The index may be on a disk that hangs, and the sender waits for its answer.
+            let most = Duration::from_millis(self.shared.live.send_wait_ms());
+            let done = self.indexing.round_of_put(most);
             self.shared
                 .state
-                .handle_failure("cannot fill the key index", self.indexing.round_of_put());
+                .handle_failure("cannot fill the key index", done);
         } else if written.keys_waiting >= INDEX_HELP_AT {
             self.shared
                 .state

@@ -1,7 +1,7 @@
 //! Writes encoded records to the log under the append lock: assigns their positions, brings them into the page cache,
 //! and passes them to queues and index.
 
-use crate::append::appender::{Appender, Counts};
+use crate::append::appender::{Appender, Counts, INDEX_REFUSE_AT};
 use crate::append::buffer::{AppendBuffer, LogPosition};
 use crate::checkpoint::SLACK_MS;
 use crate::error::StoreError;
@@ -91,7 +91,7 @@ impl Appender {
         }))
     }
 
-    /// An error while too much waits in memory, because a disk hangs: consume queues that are to be written,
+    /// An error while too much waits in memory, because a disk hangs: consume queues and keys that are to be written,
     /// or with `SYNC_FLUSH` units of records that no fsync has made durable. Their senders need not wait for that.
     fn check_backlog(&self, append: &AppendState) -> Result<(), StoreError> {
         let (bytes, most) = (
@@ -103,6 +103,8 @@ impl Appender {
             format!("{} KiB of consume queues wait to be written", bytes >> 10)
         } else if deferred.saturating_mul(size_of::<Deferred>()) >= most {
             format!("{deferred} messages wait for an fsync")
+        } else if append.index.len() >= INDEX_REFUSE_AT {
+            format!("{} keys wait for the key index", append.index.len())
         } else {
             return Ok(());
         };

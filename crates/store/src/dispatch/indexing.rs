@@ -8,7 +8,7 @@ use crate::log::damage::record_behind;
 use crate::log::reader::{LogReader, Step, end_of};
 use crate::state::shared::Shared;
 use crate::sync::wakeup::Wakeup;
-use crate::sync::{MutexGuard, lock, try_lock};
+use crate::sync::{LockWaiters, MutexGuard, lock, try_lock};
 use pyrmq_remoting::message::properties::names;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -77,10 +77,17 @@ impl Indexing {
     }
 
     /// Like [`Indexing::round`], on the thread of a put, in `block_in_place`: another thread may be moving keys, and
-    /// the disk may hang. If too many threads block already, the keys go on waiting.
-    pub(crate) fn round_of_put(&self) -> Result<(), StoreError> {
-        let mut done = Ok(());
-        self.shared.listeners.block_in_place(&mut || done = self.round());
+    /// the disk may hang. If that takes longer than `most`, or too many threads block already, the keys go on waiting.
+    pub(crate) fn round_of_put(&self, most: Duration) -> Result<(), StoreError> {
+        let Some(index) = &self.index else {
+            return Ok(());
+        };
+        let (since, waiters, mut done) = (Instant::now(), LockWaiters::default(), Ok(()));
+        self.shared.listeners.block_in_place(&mut || {
+            if let Some(spare) = waiters.wait(&self.spare, || since.elapsed() < most) {
+                done = self.index_with(index, spare);
+            }
+        });
         done
     }
 
