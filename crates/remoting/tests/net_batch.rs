@@ -11,6 +11,7 @@ use pyrmq_testkit::{RawPeer, frame};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const SHARED: i32 = 9001;
 const PLAIN: i32 = 9002;
@@ -60,6 +61,13 @@ impl RequestBatch for Rows {
 }
 
 fn start(end: impl Fn(&Sharing) + Send + Sync + 'static) -> (SocketAddr, Arc<Sharing>, Shutdown) {
+    start_with(ServerOptions::default(), end)
+}
+
+fn start_with(
+    options: ServerOptions,
+    end: impl Fn(&Sharing) + Send + Sync + 'static,
+) -> (SocketAddr, Arc<Sharing>, Shutdown) {
     let sharing = Arc::new(Sharing::default());
     let mut table = ProcessorTable::new();
     let plain: Arc<dyn Processor> = Arc::new(|_: Command, _: &Peer, reply: Reply| {
@@ -69,7 +77,7 @@ fn start(end: impl Fn(&Sharing) + Send + Sync + 'static) -> (SocketAddr, Arc<Sha
         .batched(&[SHARED], Arc::new(Rows(sharing.clone(), Arc::new(end))))
         .native(&[PLAIN], &plain);
     let address = "127.0.0.1:0".parse().unwrap();
-    let server = Server::bind(address, ServerOptions::default(), Arc::new(table), Arc::new(())).unwrap();
+    let server = Server::bind(address, options, Arc::new(table), Arc::new(())).unwrap();
     let (address, shutdown) = (server.local_addr(), Shutdown::new());
     tokio::task::spawn(server.run(shutdown.clone()));
     (address, sharing, shutdown)
@@ -113,6 +121,24 @@ async fn a_long_batch_ends_with_each_poll() {
         assert_eq!(peer.receive().await.unwrap().number("opaque"), Some(opaque));
     }
     assert!(sharing.ends.load(Ordering::Relaxed) > 1);
+    shutdown.stop_now();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_whose_batch_took_longer_to_end_than_it_may_be_idle_stays_open() {
+    let idle = Duration::from_secs(1);
+    let mut options = ServerOptions::default();
+    options.connection.idle = idle;
+    let (address, _, shutdown) = start_with(options, move |sharing| {
+        std::thread::sleep(idle + idle / 5);
+        sharing.end();
+    });
+    let mut peer = RawPeer::connect(address).await.unwrap();
+    for code in [SHARED, PLAIN] {
+        let answer = peer.ask(&frame::request(code, 1, 0, 407, b"")).await.unwrap();
+        assert_eq!(answer.code(), Some(0));
+        tokio::time::sleep(idle / 5).await;
+    }
     shutdown.stop_now();
 }
 

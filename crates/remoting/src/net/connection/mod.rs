@@ -268,7 +268,11 @@ impl Connection {
                 }
             }
         }
-        self.end_batch();
+        if self.in_batch {
+            self.end_batch();
+            // The end may have waited for the disk. The connection was not idle meanwhile.
+            self.now = Instant::now();
+        }
         // A peer that sees an answer may read the counters next.
         self.setting.stats.add(&mut self.tally);
         progress |= self.write(cx)?;
