@@ -313,6 +313,22 @@ fn a_subscription_that_is_refused_leaves_what_was_there_before() {
 }
 
 #[test]
+fn two_subscriptions_of_one_topic_that_are_refused_at_once_leave_nothing() {
+    let world = World::new(1, "*");
+    let consumer = &world.consumer;
+    *world.brokers[0].forbidden.lock().unwrap() = Some("secrets");
+    let subscribe = |filter| consumer.subscribe("secrets", filter, false);
+    // Its route is known from now on, so that the next two meet.
+    world.runtime.block_on(subscribe("*")).unwrap_err();
+    let both = async { tokio::join!(subscribe("one-tag"), subscribe("other-tag")) };
+    let (one, other) = world.runtime.block_on(both);
+    for refused in [one, other] {
+        assert!(matches!(refused, Err(ClientError::Refused { .. })), "{refused:?}");
+    }
+    assert_eq!(consumer.topics(), [Arc::<str>::from(TOPIC)]);
+}
+
+#[test]
 fn a_first_subscription_that_is_not_answered_leaves_no_member_behind() {
     let world = World::new(1, "*");
     let (broker, consumer) = (&world.brokers[0], &world.consumer);

@@ -92,6 +92,8 @@ pub struct SimpleConsumer {
     pub(super) ending: Tracker,
     // Held while the end is begun: a second call finds it there.
     pub(super) is_ending: Mutex<bool>,
+    // Held while a subscription is announced to the brokers: if they refuse it, what was there before is known.
+    subscribing: tokio::sync::Mutex<()>,
 }
 
 impl SimpleConsumer {
@@ -141,6 +143,7 @@ impl SimpleConsumer {
             done: AtomicU64::new(0),
             ending: Tracker::new(handle.clone()),
             is_ending: Mutex::new(false),
+            subscribing: tokio::sync::Mutex::default(),
         })
     }
 
@@ -180,6 +183,7 @@ impl SimpleConsumer {
             &subscription,
         )
         .await?;
+        let one_at_a_time = self.subscribing.lock().await;
         let (before, accepting) = (membership.subscription(&topic), shared.heartbeat.accepting());
         membership.subscribe(topic.clone(), subscription.clone());
         // The group must exist before the first pop in its name.
@@ -189,6 +193,7 @@ impl SimpleConsumer {
             }
             return Err(error);
         }
+        drop(one_at_a_time);
         if shared.options.max_tries.is_none() {
             shared.read_max_tries(&topic).await;
         }
