@@ -7,7 +7,7 @@
 mod common;
 
 use common::crashes::{self, Crash, Outcome, ensure, name_of, simulated};
-use common::pops::{Popped, ack, pop, popped, short_intervals};
+use common::pops::{Popped, ack, hide, pop, popped, short_intervals};
 use common::{Site, properties, send};
 use pyrmq_broker::Options;
 use pyrmq_remoting::body::{Body, Json, PopCheckPoint};
@@ -15,9 +15,11 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::ReceiptHandle;
 use pyrmq_remoting::names::{REVIVE_GROUP, REVIVE_TOPIC, TIMER_TOPIC};
 use pyrmq_remoting::{Command, clock};
-use pyrmq_testkit::sim::Swallow;
+use pyrmq_store::Store;
+use pyrmq_testkit::sim::{Loss, Session, Swallow};
 use pyrmq_testkit::{Random, SimDisk};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 const QUEUES: i32 = 2;
@@ -304,6 +306,43 @@ fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Outcome {
 #[test]
 fn no_crash_leaves_a_popped_message_that_nothing_brings_back() {
     run(0, 30, None).unwrap();
+}
+
+#[test]
+fn a_kill_leaves_a_change_of_the_invisible_time_whole_or_not_at_all() {
+    const LONG_MS: i64 = 60_000;
+    let disk = SimDisk::default();
+    let mut steps = 0..=0;
+    let change = async |site: &Site, _: &Session, _: &mut Random| {
+        site.create("T", 1).await;
+        site.ask_ok(send("T", 0, b"x", "")).await;
+        let messages = popped(&site.ask_ok(pop("G", "T", 0, 1, LONG_MS, 0)).await);
+        let before = disk.steps();
+        site.ask_ok(hide("G", &messages[0], 2 * LONG_MS)).await;
+        steps = before..=disk.steps();
+    };
+    crashes::runtime().block_on(crashes::work(&disk, small(), &mut Random::of(&[0]), change));
+    let (mut is_old, mut is_new) = (false, false);
+    for steps in steps {
+        let session = disk.crash(steps, Loss::Nothing, 0).session();
+        let store = Store::open_without_threads(small().store, Arc::new(session.clone())).unwrap();
+        let (history, crash) = (
+            &History::default(),
+            Crash {
+                steps,
+                session,
+                store,
+            },
+        );
+        let found = After { history, crash }.all(TIMER_TOPIC, 0).unwrap();
+        let tags: Vec<&str> = found.iter().map(|found| found.tags.as_str()).collect();
+        match tags[..] {
+            ["ck"] => is_old = true,
+            ["ck", "ck", "ack"] => is_new = true,
+            _ => panic!("behind step {steps} ({}): {tags:?}", disk.describe(steps)),
+        }
+    }
+    assert!(is_old && is_new);
 }
 
 /// The checks see a disk that loses what was synced.

@@ -72,6 +72,28 @@ fn segments_roll_and_queues_go_on() {
 }
 
 #[test]
+fn messages_that_are_put_together_are_one_write_or_none() {
+    let dir = TempDir::new().unwrap();
+    let store = open(small(dir.path()));
+    put(&store, "T", 0, b"first");
+    let writes = store.stats().writes;
+    let together = [message("T", 0, b"second", ""), message("U", 0, b"other", "")];
+    let last = store.put_all(&together).unwrap();
+    assert_eq!(store.stats().writes, writes + 1);
+    assert_eq!((last.queue_offset, last.count), (0, 1));
+    assert_eq!(last.end_position, store.end_position());
+    assert_eq!(bodies(&store, "T", 0), [b"first".as_slice(), b"second"]);
+    assert_eq!(bodies(&store, "U", 0), [b"other"]);
+    let large = vec![0; 1 << 20];
+    let refused = store.put_all(&[message("T", 0, b"third", ""), message("U", 0, &large, "")]);
+    assert!(
+        matches!(refused, Err(StoreError::MessageTooLarge { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(store.end_position(), last.end_position);
+}
+
+#[test]
 fn a_batch_is_one_run() {
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));

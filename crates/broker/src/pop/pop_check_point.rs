@@ -3,7 +3,6 @@
 
 use crate::delivery::timer::Timers;
 use crate::error::Refusal;
-use crate::message::delay_levels::DelayLevels;
 use crate::message::pending::PendingMessage;
 use crate::message::properties::{self, names};
 use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
@@ -44,7 +43,6 @@ pub(crate) struct Taken<'a> {
 pub(crate) struct ReviveLog<'a> {
     pub(crate) store: &'a Store,
     pub(crate) timers: &'a Timers,
-    pub(crate) levels: &'a DelayLevels,
     pub(crate) cluster: &'a str,
     pub(crate) host: SocketAddr,
 }
@@ -54,6 +52,16 @@ pub(crate) fn revive_topic(cluster: &str) -> String {
     [REVIVE_TOPIC, cluster].concat()
 }
 
+/// A message of the revive topic.
+struct ReviveMessage {
+    tag: &'static str,
+    key: String,
+    body: Vec<u8>,
+    /// When it leaves the timer, in ms.
+    due_ms: i64,
+    log_end: Option<i64>,
+}
+
 impl ReviveLog<'_> {
     /// Messages at these offsets were handed out.
     pub(crate) fn put_check_point(
@@ -61,36 +69,8 @@ impl ReviveLog<'_> {
         revive_queue: i32,
         taken: &Taken<'_>,
         offsets: &[i64],
-        suspend: bool,
     ) -> Result<Stored, Refusal> {
-        let distance = |offset: &i64| i32::try_from(offset - taken.start_offset).unwrap_or(i32::MAX);
-        let revive_ms = taken.due_ms();
-        let body = PopCheckPoint {
-            bit_map: 0,
-            broker_name: Some(taken.broker_name.to_owned()),
-            group: Some(taken.group.to_owned()),
-            offset_differences: Some(offsets.iter().map(distance).collect()),
-            invisible_time: taken.invisible_time,
-            count: i32::try_from(offsets.len()).unwrap_or(i32::MAX),
-            pop_time: taken.pop_time,
-            queue_id: taken.queue_id,
-            revive_time: revive_ms,
-            revive_offset: 0,
-            rewrites: None,
-            start_offset: taken.start_offset,
-            suspend,
-            topic: Some(taken.topic.to_owned()),
-        };
-        let key = taken.key(taken.start_offset, CHECK_POINT_TAG);
-        let due_ms = revive_ms.saturating_sub(AHEAD_MS);
-        let log_end = Some(self.store.end_position());
-        self.put(
-            revive_queue,
-            CHECK_POINT_TAG,
-            &key,
-            &body.encode(),
-            (due_ms, log_end),
-        )
+        self.put(revive_queue, &[self.check_point(taken, offsets, false)])
     }
 
     /// A message is done.
@@ -100,18 +80,7 @@ impl ReviveLog<'_> {
         taken: &Taken<'_>,
         offset: i64,
     ) -> Result<Stored, Refusal> {
-        let body = AckMsg {
-            ack_offset: offset,
-            broker_name: Some(taken.broker_name.to_owned()),
-            group: Some(taken.group.to_owned()),
-            pop_time: taken.pop_time,
-            queue_id: taken.queue_id,
-            start_offset: taken.start_offset,
-            topic: Some(taken.topic.to_owned()),
-        };
-        let key = taken.key(offset, ACK_TAG);
-        let due_ms = taken.due_ms();
-        self.put(revive_queue, ACK_TAG, &key, &body.encode(), (due_ms, None))
+        self.put(revive_queue, &[ack(taken, offset)])
     }
 
     /// Several messages of one pop are done.
@@ -131,50 +100,120 @@ impl ReviveLog<'_> {
             start_offset: taken.start_offset,
             topic: Some(taken.topic.to_owned()),
         };
-        let key = taken.key(-1, ACK_TAG);
-        let due_ms = taken.due_ms();
-        self.put(revive_queue, BATCH_ACK_TAG, &key, &body.encode(), (due_ms, None))
+        let acks = ReviveMessage {
+            tag: BATCH_ACK_TAG,
+            key: taken.key(-1, ACK_TAG),
+            body: body.encode(),
+            due_ms: taken.due_ms(),
+            log_end: None,
+        };
+        self.put(revive_queue, &[acks])
     }
 
-    fn put(
+    /// A message is hidden until another time: it has a pop check point of its own from now on, and is done for the
+    /// former one. One write has both, the pop check point first: if only one were stored, the message would come back
+    /// twice.
+    pub(crate) fn put_change(
         &self,
         revive_queue: i32,
-        tag: &str,
-        key: &str,
-        body: &[u8],
-        (due_ms, log_end): (i64, Option<i64>),
+        (former, new): (&Taken<'_>, &Taken<'_>),
+        offset: i64,
+        suspend: bool,
     ) -> Result<Stored, Refusal> {
+        let point = self.check_point(new, &[offset], suspend);
+        self.put(revive_queue, &[point, ack(former, offset)])
+    }
+
+    fn check_point(&self, taken: &Taken<'_>, offsets: &[i64], suspend: bool) -> ReviveMessage {
+        let distance = |offset: &i64| i32::try_from(offset - taken.start_offset).unwrap_or(i32::MAX);
+        let revive_ms = taken.due_ms();
+        let body = PopCheckPoint {
+            bit_map: 0,
+            broker_name: Some(taken.broker_name.to_owned()),
+            group: Some(taken.group.to_owned()),
+            offset_differences: Some(offsets.iter().map(distance).collect()),
+            invisible_time: taken.invisible_time,
+            count: i32::try_from(offsets.len()).unwrap_or(i32::MAX),
+            pop_time: taken.pop_time,
+            queue_id: taken.queue_id,
+            revive_time: revive_ms,
+            revive_offset: 0,
+            rewrites: None,
+            start_offset: taken.start_offset,
+            suspend,
+            topic: Some(taken.topic.to_owned()),
+        };
+        ReviveMessage {
+            tag: CHECK_POINT_TAG,
+            key: taken.key(taken.start_offset, CHECK_POINT_TAG),
+            body: body.encode(),
+            due_ms: revive_ms.saturating_sub(AHEAD_MS),
+            log_end: Some(self.store.end_position()),
+        }
+    }
+
+    /// Stores all of them or, if the timer refuses one, none.
+    fn put(&self, revive_queue: i32, messages: &[ReviveMessage]) -> Result<Stored, Refusal> {
         let topic = revive_topic(self.cluster);
+        let mut scheduled = Vec::with_capacity(messages.len());
+        for message in messages {
+            let mut pending = PendingMessage {
+                message: message.of_queue(&topic, revive_queue, self.host),
+                delay_level: 0,
+            };
+            self.timers.schedule(&mut pending)?;
+            scheduled.push(pending.message);
+        }
+        let stored = self.store.put_all(&scheduled);
+        stored.map_err(|error| Refusal::of_put(&error))
+    }
+}
+
+fn ack(taken: &Taken<'_>, offset: i64) -> ReviveMessage {
+    let body = AckMsg {
+        ack_offset: offset,
+        broker_name: Some(taken.broker_name.to_owned()),
+        group: Some(taken.group.to_owned()),
+        pop_time: taken.pop_time,
+        queue_id: taken.queue_id,
+        start_offset: taken.start_offset,
+        topic: Some(taken.topic.to_owned()),
+    };
+    ReviveMessage {
+        tag: ACK_TAG,
+        key: taken.key(offset, ACK_TAG),
+        body: body.encode(),
+        due_ms: taken.due_ms(),
+        log_end: None,
+    }
+}
+
+impl ReviveMessage {
+    fn of_queue<'a>(&'a self, topic: &'a str, queue_id: i32, host: SocketAddr) -> NewMessage<'a> {
         let mut text = String::with_capacity(192);
-        properties::append(&mut text, names::TIMER_DELIVER_MS, &due_ms.to_string());
-        properties::append(&mut text, names::UNIQ_KEY, key);
-        properties::append(&mut text, names::TAGS, tag);
-        if let Some(log_end) = log_end {
+        properties::append(&mut text, names::TIMER_DELIVER_MS, &self.due_ms.to_string());
+        properties::append(&mut text, names::UNIQ_KEY, &self.key);
+        properties::append(&mut text, names::TAGS, self.tag);
+        if let Some(log_end) = self.log_end {
             properties::append(&mut text, LOG_END, &log_end.to_string());
         }
-        let mut pending = PendingMessage {
-            message: NewMessage {
-                topic: &topic,
-                queue_id: revive_queue,
-                flag: 0,
-                sys_flag: 0,
-                born_timestamp_ms: clock::now_ms(),
-                born_host: self.host,
-                store_host: self.host,
-                reconsume_times: 0,
-                prepared_transaction_offset: 0,
-                body,
-                properties: text.into(),
-                tags_code: java_hash::tags_code(Some(tag)),
-                unique_key: Some(key),
-                keys: None,
-                tag: Some(tag),
-            },
-            delay_level: 0,
-        };
-        self.timers.schedule(&mut pending)?;
-        let stored = pending.put(self.store, self.levels);
-        stored.map_err(|error| Refusal::of_put(&error))
+        NewMessage {
+            topic,
+            queue_id,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: clock::now_ms(),
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: &self.body,
+            properties: text.into(),
+            tags_code: java_hash::tags_code(Some(self.tag)),
+            unique_key: Some(&self.key),
+            keys: None,
+            tag: Some(self.tag),
+        }
     }
 }
 

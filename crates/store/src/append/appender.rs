@@ -92,6 +92,14 @@ impl Appender {
         self.put_directly(|append_buffer| self.encode_accepted(append_buffer, message))
     }
 
+    /// Stores messages in one write.
+    pub(crate) fn put_all(&self, messages: &[NewMessage<'_>]) -> Result<Stored, StoreError> {
+        let mut messages = messages.iter();
+        self.put_directly(|append_buffer| {
+            messages.try_for_each(|message| self.encode(append_buffer, message))
+        })
+    }
+
     /// Stores a batch in one write.
     pub(crate) fn put_batch(&self, batch: &MessageBatch<'_>) -> Result<Stored, StoreError> {
         self.put_directly(|append_buffer| self.encode_batch(append_buffer, batch))
@@ -102,9 +110,16 @@ impl Appender {
         encode: impl FnOnce(&mut AppendBuffer) -> Result<(), StoreError>,
     ) -> Result<Stored, StoreError> {
         let mut staged = self.staged_pool.acquire();
-        let mut done = encode(&mut staged.append_buffer).and(Err(StoreError::Closed));
-        self.append_all(&mut staged.append_buffer, |stored| done = stored);
+        let mut failed = encode(&mut staged.append_buffer).err();
+        let mut done = Err(StoreError::Closed);
+        if failed.is_none() {
+            self.append_all(&mut staged.append_buffer, |stored| match stored {
+                Ok(stored) => done = Ok(stored),
+                Err(error) => failed = failed.take().or(Some(error)),
+            });
+        }
         self.staged_pool.release(staged);
+        let done = failed.map_or(done, Err);
         if self.shared.live.flush() == FlushDiskType::Sync && done.is_ok() {
             self.shared.group_commit.wakeup.notify();
         }

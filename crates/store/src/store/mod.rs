@@ -93,6 +93,12 @@ impl Store {
         self.engine.appender.put_accepted(message)
     }
 
+    /// Stores messages in this order, with one write unless they reach several segments. Answers for the last of them.
+    /// After an error, those in front may be stored.
+    pub fn put_all(&self, messages: &[NewMessage<'_>]) -> Result<Stored, StoreError> {
+        self.engine.appender.put_all(messages)
+    }
+
     /// Stores a batch as consecutive records of one file.
     pub fn put_batch(&self, batch: &MessageBatch<'_>) -> Result<Stored, StoreError> {
         self.engine.appender.put_batch(batch)

@@ -67,9 +67,12 @@ fn change(context: &BrokerContext, request: &Command) -> Result<(Command, Option
         ..old
     };
     let log = revive_log(context);
-    // The new pop check point first: a crash between the two hands the message out twice, never not at all.
-    log.put_check_point(handle.revive_queue_id, &new, &[header.offset], header.suspend)?;
-    let stored = log.put_ack(handle.revive_queue_id, &old, header.offset)?;
+    let stored = log.put_change(
+        handle.revive_queue_id,
+        (&old, &new),
+        header.offset,
+        header.suspend,
+    )?;
     count_change(context, &topic, &old);
     let answer = Command::response(response::SUCCESS).with_header(&ChangeInvisibleTimeResponseHeader {
         pop_time: now_ms,

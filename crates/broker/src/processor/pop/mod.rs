@@ -126,7 +126,6 @@ fn revive_log(context: &BrokerContext) -> ReviveLog<'_> {
     ReviveLog {
         store: &context.store,
         timers: &context.timers,
-        levels: context.delays.levels(),
         cluster: &context.options.broker_cluster_name,
         host: context.store_host(),
     }

@@ -373,7 +373,7 @@ impl Pop {
                 .update(&pop, source.as_str(), &offsets, counts);
             context.commit(group, topic, queue_id, start_offset);
         } else {
-            revive_log(context).put_check_point(admitted.revive_queue, &taken, &offsets, false)?;
+            revive_log(context).put_check_point(admitted.revive_queue, &taken, &offsets)?;
             count_pop(context, (&admitted.topic, topic), &taken, offsets.len() as u64);
             context.commit(group, topic, queue_id, got.next_offset);
         }
