@@ -18,7 +18,8 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// After this time without a pop, the state of a queue is forgotten, in ms (Apache `CLEAN_SPAN_FROM_LAST`).
+/// After this time without a pop, the state of an open queue is forgotten, in ms (Apache `CLEAN_SPAN_FROM_LAST`, also
+/// of closed ones).
 const FORGET_MS: i64 = 24 * 3_600_000;
 
 /// Effect of acknowledging a message of an ordered group.
@@ -75,7 +76,9 @@ impl Orders {
     ) -> Option<T> {
         let mut wrapper = self.table();
         let queues = wrapper.table.get_mut(&key(topic, group))?;
-        queues.get_mut(&queue_id).map(read)
+        let order = queues.get_mut(&queue_id)?;
+        follow_clock(order, clock::now_ms());
+        Some(read(order))
     }
 
     /// Whether the queue is closed for a pop of this attempt.
@@ -271,11 +274,14 @@ impl Orders {
             return Ok(());
         }
         self.close(|topic, group| !exists(topic, group));
-        let oldest_ms = clock::now_ms() - FORGET_MS;
+        let now_ms = clock::now_ms();
+        let oldest_ms = now_ms - FORGET_MS;
         let body = {
             let mut wrapper = self.table();
             for queues in wrapper.table.values_mut() {
-                queues.retain(|_, order| order.last_consume_ms >= oldest_ms);
+                queues.retain(|_, order| {
+                    order.last_consume_ms >= oldest_ms || visible_at(order, now_ms).is_some()
+                });
             }
             wrapper.table.retain(|_, queues| !queues.is_empty());
             wrapper.clone()
@@ -326,9 +332,31 @@ fn open_offsets(order: &OrderInfo) -> impl Iterator<Item = i64> {
         .map(|(offset, _)| offset)
 }
 
+/// Moves the times of the messages if the clock was set back, so that the queue does not stay closed for as long as
+/// that.
+fn follow_clock(order: &mut OrderInfo, now_ms: i64) {
+    let back_ms = order.last_consume_ms.saturating_sub(now_ms);
+    if back_ms <= 0 {
+        return;
+    }
+    let usual = usual_time(order);
+    let known = order.visible_at.take().unwrap_or_default();
+    let times = offsets_of(order).map(|offset| {
+        let time = known.get(&offset).copied().unwrap_or(usual);
+        (offset, time.saturating_sub(back_ms))
+    });
+    order.visible_at = Some(times.collect());
+    order.last_consume_ms = now_ms;
+}
+
+/// When the messages are visible again whose time was not changed.
+fn usual_time(order: &OrderInfo) -> i64 {
+    order.pop_time.saturating_add(order.invisible_time.unwrap_or(0))
+}
+
 /// When the last message that is hidden now and not done is visible again.
 fn visible_at(order: &OrderInfo, now_ms: i64) -> Option<i64> {
-    let usual = order.pop_time.saturating_add(order.invisible_time.unwrap_or(0));
+    let usual = usual_time(order);
     let times = open_offsets(order).map(|offset| {
         let own = order.visible_at.as_ref().and_then(|times| times.get(&offset));
         own.copied().unwrap_or(usual)
@@ -357,4 +385,62 @@ fn consumed_counts(former: &OrderInfo, order: &OrderInfo) -> BTreeMap<i64, i32> 
             )
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pyrmq_store::RealFs;
+    use pyrmq_testkit::TempDir;
+    use std::sync::Arc;
+
+    const QUEUE: (&str, &str, i32) = ("T", "G", 0);
+    const HIDDEN_MS: i64 = 60_000;
+    const DAY_MS: i64 = 24 * 3_600_000;
+
+    /// A queue of which two messages were handed out `age_ms` ago.
+    fn popped(dir: &TempDir, age_ms: i64, invisible_ms: i64) -> Orders {
+        let file = ConfigFile::new(Arc::new(RealFs), dir.path().join("orders"));
+        let orders = Orders::load(file).unwrap();
+        let pop_time = clock::now_ms() - age_ms;
+        let order = OrderInfo {
+            pop_time,
+            last_consume_ms: pop_time,
+            invisible_time: Some(invisible_ms),
+            offsets: vec![5, 1],
+            ..OrderInfo::default()
+        };
+        let queues = BTreeMap::from([(0, order)]);
+        orders.table().table.insert(key("T", "G"), queues);
+        orders
+    }
+
+    fn opens_in_ms(orders: &Orders) -> i64 {
+        orders.opens_at(QUEUE).unwrap() - clock::now_ms()
+    }
+
+    #[test]
+    fn a_queue_opens_in_time_although_the_clock_was_set_back() {
+        let dir = TempDir::new().unwrap();
+        let orders = popped(&dir, -DAY_MS, HIDDEN_MS);
+        assert!(orders.blocks(QUEUE, None));
+        assert!((1..=HIDDEN_MS).contains(&opens_in_ms(&orders)));
+        let handle_time = orders.with(QUEUE, |order| order.pop_time).unwrap();
+        // A time that is set from then on counts as it is.
+        assert!(orders.hide_until(QUEUE, 5, handle_time, clock::now_ms() + 2 * HIDDEN_MS));
+        assert!((HIDDEN_MS..=2 * HIDDEN_MS).contains(&opens_in_ms(&orders)));
+        assert_eq!(orders.acknowledge(QUEUE, 5, handle_time), OrderedAck::Advance(6));
+        assert!((1..=HIDDEN_MS).contains(&opens_in_ms(&orders)));
+    }
+
+    #[test]
+    fn a_queue_that_is_closed_for_longer_than_a_day_is_not_forgotten() {
+        for (invisible_ms, is_kept) in [(3 * DAY_MS, true), (HIDDEN_MS, false)] {
+            let dir = TempDir::new().unwrap();
+            let orders = popped(&dir, 2 * DAY_MS, invisible_ms);
+            orders.set_changed();
+            orders.persist(|_, _| true).unwrap();
+            assert_eq!(orders.table().table.is_empty(), !is_kept);
+        }
+    }
 }
