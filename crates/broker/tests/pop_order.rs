@@ -199,6 +199,13 @@ async fn an_acknowledgement_after_a_kill_passes_over_no_ordered_message() {
         drop(std::fs::remove_file(config.join(format!("{name}.bak"))));
     }
     let site = Site::start(short_intervals(options(&dir)));
+    // A forged handle of a pop that began behind its message.
+    let words: Vec<&str> = held[1].handle.split(' ').collect();
+    let forged = Popped {
+        handle: ["100", &words[1..].join(" ")].join(" "),
+        ..held[1].clone()
+    };
+    site.ask_ok(ack("O", &forged)).await;
     // The second of three: the first may never be acknowledged.
     site.ask_ok(ack("O", &held[1])).await;
     let again = popped(&site.ask_ok(ordered()).await);

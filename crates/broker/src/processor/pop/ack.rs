@@ -6,9 +6,9 @@
 use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::message::base64;
-use crate::pop::message_at;
 use crate::pop::order::OrderedAck;
 use crate::pop::pop_check_point::Taken;
+use crate::pop::{MAX_MESSAGES, message_at};
 use crate::processor::pop::count::count_acks;
 use crate::processor::pop::{check_broker, check_revive_queue, popped_from, reply_when_durable, revive_log};
 use crate::processor::read_body;
@@ -144,8 +144,12 @@ fn in_order(context: &BrokerContext, topic: &Topic, taken: &Taken<'_>, offset: i
     Ok(())
 }
 
-/// Whether the message at an offset is older than the pop. If not, the topic was deleted and made again since.
+/// Whether the pop may have handed out the message at an offset: it does not lie before the pop's start, and is older.
+/// If it is younger, the topic was deleted and made again since.
 fn was_handed_out(context: &BrokerContext, taken: &Taken<'_>, offset: i64) -> bool {
+    if offset < taken.start_offset {
+        return false;
+    }
     let stored_ms = message_at(&context.store, taken.topic, taken.queue_id, offset, |record| {
         record.store_timestamp_ms
     });
@@ -237,6 +241,11 @@ fn bits(ack: &BatchAck) -> Result<Vec<i64>, Refusal> {
                 format!("the bits of an acknowledgement are no base64 of at most {MAX_BITS} bits"),
             )
         })?;
+    let count = bytes.iter().map(|byte| byte.count_ones()).sum::<u32>();
+    if i64::from(count) > i64::from(MAX_MESSAGES) {
+        let text = format!("an acknowledgement names {count} messages, a pop has at most {MAX_MESSAGES}");
+        return Err(Refusal::new(response::MESSAGE_ILLEGAL, text));
+    }
     let numbered = bytes.iter().zip((0_i64..).step_by(8));
     Ok(numbered
         .flat_map(|(byte, first)| {
@@ -265,5 +274,7 @@ mod tests {
         assert_eq!(bits_of("AIE="), Some(vec![8, 15]));
         assert_eq!(bits_of("//8"), Some((0..16).collect()));
         assert_eq!(bits_of("B Q="), None);
+        assert_eq!(bits_of("/////w=="), Some((0..32).collect()));
+        assert_eq!(bits_of("/////wE="), None, "no pop has 33 messages");
     }
 }

@@ -13,7 +13,7 @@ use crate::context::BrokerContext;
 use crate::error::Refusal;
 use crate::message::properties;
 use crate::pop::pop_check_point::{ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, LOG_END, Taken, revive_topic};
-use crate::pop::{ReviveProgress, message_at};
+use crate::pop::{MAX_MESSAGES, ReviveProgress, message_at};
 use crate::processor::pop::brought_back::{BroughtBack, mark_of};
 use crate::processor::pop::count::count_back;
 use crate::processor::pop::retry::{is_wanted, put_retry, retry_topic_of};
@@ -317,7 +317,7 @@ impl Pending {
                 .iter()
                 .map(|distance| start.saturating_add(i64::from(*distance)))
                 .collect(),
-            _ => (0..i64::from(self.point.count))
+            _ => (0..i64::from(self.point.count.min(MAX_MESSAGES)))
                 .map(|at| start.saturating_add(at))
                 .collect(),
         };
