@@ -672,6 +672,32 @@ async fn what_came_back_does_not_come_back_once_more_if_the_timer_delivers_twice
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_came_back_does_not_come_back_once_more_after_a_clean_stop() {
+    let dir = TempDir::new();
+    let before = site(&dir, 1, 3).await;
+    pop_until(&before, "G", "T", 3, SHORT_MS).await;
+    let back = pop_until(&before, "G", "T", 3, LONG_MS).await;
+    assert_eq!(bodies(&back), ["m00", "m01", "m02"]);
+    for message in &back[1..] {
+        before.ask_ok(ack("G", message)).await;
+    }
+    before.stop().await;
+    // As if a pop check point before theirs were not done.
+    let file = dir.path().join("store/config/consumerOffset.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let others = text.replace(names::REVIVE_GROUP, "other");
+    assert_ne!(others, text);
+    std::fs::write(&file, others).unwrap();
+    let site = Site::start(short_intervals(options(&dir)));
+    let none = site.ask(pop("G", "T", -1, 32, LONG_MS, 2 * SHORT_MS)).await;
+    assert_eq!(popped(&none), []);
+    site.ask_ok(hide("G", &back[0], 0)).await;
+    let again = pop_until(&site, "G", "T", 1, LONG_MS).await;
+    assert_eq!((again.len(), again[0].reconsume_times), (1, 2));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_an_operator_did_to_offsets_is_not_undone_after_a_kill() {
     let all = ["m00", "m01", "m02"];
     let pop_all = || pop("G", "T", 0, 32, LONG_MS, 0);

@@ -118,10 +118,10 @@ impl Broker {
             (long_polling, held),
             name_servers.len(),
         )?);
-        let unfinished_since = processor::pop::advance_offsets(&context)
+        processor::pop::advance_offsets(&context)
             .and_then(|()| context.persist_moved_back())
-            .and_then(|()| processor::pop::unfinished_since(&context))
             .inspect_err(|_| close_store(&context))?;
+        let unfinished_since = processor::pop::unfinished_since(&context);
         let tasks = Tracker::new(handle.clone());
         let ready = ReadyRequests::new(&context, ready_pulls, ready_pops);
         let listener = hook_up(&ready, &tasks, rows, security).inspect_err(|_| close_store(&context))?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 impl Broker {
-    /// `unfinished_since`: since when a kill may have interrupted what brings messages back, in ms.
+    /// `unfinished_since`: since when a stop may have interrupted what brings messages back, in ms.
     pub(super) fn run_pops(&self, ready: Arc<ReadyRequests>, unfinished_since: Option<i64>) {
         self.tasks.spawn(ready.answer_pops(self.background.clone()));
         self.tasks

@@ -1,10 +1,10 @@
-//! The messages that were brought back shortly before a kill.
+//! The messages that were brought back shortly before a stop.
 //!
-//! The broker writes every few seconds which pop check points are done, so after a kill it reads some of them again.
-//! What they named was brought back already, and perhaps acknowledged since: a second copy would be delivered for
-//! nothing. Each copy in a retry topic carries the position of the message that it was made of, in a field of records
-//! that only transactions use (`preparedTransactionOffset`; Apache's brokers write 0). By it copies of the last seconds
-//! are found.
+//! The broker writes every few seconds which pop check points are done, so after a kill it reads some of them again,
+//! and after a clean stop those behind the first that was not done. What they named was brought back already, and
+//! perhaps acknowledged since: a second copy would be delivered for nothing. Each copy in a retry topic carries the
+//! position of the message that it was made of, in a field of records that only transactions use
+//! (`preparedTransactionOffset`; Apache's brokers write 0). By it copies of the last seconds are found.
 
 use crate::context::BrokerContext;
 use crate::delivery::scan::read_on;
@@ -22,8 +22,8 @@ const MAX_TIME: Duration = Duration::from_secs(2);
 /// Times of the store may be this much apart from those of the timer, ms.
 const CLOCK_MS: i64 = 1000;
 
-/// The newest copies of messages in the retry topics. After a clean stop, and once the pop check points from before a
-/// kill are done, there are none.
+/// The newest copies of messages in the retry topics. Once the pop check points from before the stop are done, there
+/// are none.
 ///
 /// With more copies than are remembered, or more than can be read in time, some messages come back a second time; none
 /// is lost. Nor is a copy known that one of Apache's brokers made.
@@ -41,13 +41,20 @@ pub(super) fn mark_of(source: &Record<'_>) -> i64 {
     source.physical_offset.max(1)
 }
 
-/// Since when copies may have been made for pop check points that are read again, in ms; `None` if there are none, as
-/// after a clean stop. Before the timer starts: what it delivered since it last saved its progress, it delivers again.
-pub(crate) fn unfinished_since(context: &BrokerContext) -> Result<Option<i64>, StoreError> {
-    let store = &context.store;
-    if !context.options.store.timer.enable || !store.health().recovered_from_crash {
-        return Ok(None);
+/// Since when copies may have been made for pop check points that are read again, in ms; `None` if there are none.
+/// Before the timer starts: what it delivered since it last saved its progress, it delivers again.
+pub(crate) fn unfinished_since(context: &BrokerContext) -> Option<i64> {
+    if !context.options.store.timer.enable {
+        return None;
     }
+    find_unfinished(context).unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot read which messages came back before the stop: some may come twice");
+        None
+    })
+}
+
+fn find_unfinished(context: &BrokerContext) -> Result<Option<i64>, StoreError> {
+    let store = &context.store;
     let topic = super::revive_topic(&context.options.broker_cluster_name);
     let saved_ms = context.timers.read_ms().unwrap_or(0).saturating_sub(CLOCK_MS);
     let mut since_ms = None;
@@ -86,12 +93,12 @@ impl BroughtBack {
                 Ok(false) => {
                     tracing::warn!(
                         copies = found.count,
-                        "too many messages came back before the kill: some will come twice"
+                        "too many messages came back before the stop: some will come twice"
                     );
                     break;
                 }
                 Err(error) => {
-                    tracing::warn!(topic, queue_id, %error, "cannot read which messages came back before the kill: some may come twice");
+                    tracing::warn!(topic, queue_id, %error, "cannot read which messages came back before the stop: some may come twice");
                 }
             }
         }
@@ -160,7 +167,7 @@ impl BroughtBack {
         self.count == 0
     }
 
-    /// When the last copy was made, in ms: a message that was due later did not come back before the kill.
+    /// When the last copy was made, in ms: a message that was due later did not come back before the stop.
     pub(super) fn until_ms(&self) -> i64 {
         self.until_ms
     }
@@ -168,7 +175,33 @@ impl BroughtBack {
 
 #[cfg(test)]
 mod tests {
-    use super::{BroughtBack, NewestCopy};
+    use super::{BroughtBack, NewestCopy, unfinished_since};
+    use crate::pop::pop_check_point::Taken;
+    use crate::processor::pop::revive_log;
+    use crate::processor::site::Site;
+    use pyrmq_remoting::clock;
+    use pyrmq_testkit::disk::{Fault, Operation};
+    use std::io::ErrorKind;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_broker_starts_even_if_it_cannot_read_what_came_back() {
+        let site = Site::new();
+        let context = &site.context;
+        let taken = Taken {
+            topic: "T",
+            group: "G",
+            queue_id: 0,
+            broker_name: "broker",
+            start_offset: 0,
+            pop_time: clock::now_ms(),
+            invisible_time: 0,
+        };
+        revive_log(context).put_check_point(0, &taken, &[0]).unwrap();
+        assert!(unfinished_since(context).is_some(), "it is not done");
+        let fault = Fault::Error(ErrorKind::Other);
+        site.disk.fail(Operation::Read, "commitlog", 0, fault);
+        assert_eq!(unfinished_since(context), None);
+    }
 
     #[test]
     fn the_copy_of_an_earlier_pop_counts_for_no_later_one_although_the_clock_went_back() {

@@ -62,8 +62,8 @@ struct Pending {
     log_end: Option<i64>,
 }
 
-/// Brings messages back until the broker stops; runs on a thread of its own. After a kill, pop check points from a time
-/// on may have been done before (`unfinished_since`).
+/// Brings messages back until the broker stops; runs on a thread of its own. Pop check points from a time on may have
+/// been done before the last stop (`unfinished_since`).
 pub(crate) fn revive(context: &BrokerContext, unfinished_since: Option<i64>) {
     if !context.options.store.timer.enable {
         return;
