@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.clock import clock_of_the_servers
+from tests.e2e.wire import Connection, ask, await_true
 
 from pyrmq import Admin, PoppedMessage, Producer, QueueId, SimpleConsumer
+from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
@@ -106,3 +108,33 @@ def test_popped_messages_outlive_a_clock_that_jumps_a_day(
                 consumer.ack(found)
                 acked |= {one.body for one in found}
             assert not consumer.receive(wait=1.0)
+
+
+@pytest.mark.parametrize("days", [-1, 1])
+def test_a_pop_that_waits_is_answered_in_time_although_the_clock_jumps_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    """Later it would take a message for a client that does not wait any more."""
+    with (
+        clock_of_the_servers(tmp_path, monkeypatch) as move,
+        cluster(processes=True) as rocketmq,
+    ):
+        monkeypatch.delenv("LD_PRELOAD")
+        with Admin(name_server=rocketmq.name_server) as admin:
+            admin.create_topic("waits", queues=1)
+        address = rocketmq.brokers[0].address
+        queue = {"consumerGroup": "waiting", "topic": "waits", "queueId": "0"}
+        numbers = {"maxMsgNums": "1", "invisibleTime": "60000", "bornTime": "0", "initMode": "0"}
+
+        def is_held() -> bool:
+            answer = ask(address, RequestCode.POLLING_INFO, queue)
+            return (answer.fields or {}).get("pollingNum") == "1"
+
+        with Connection(address) as connection:
+            fields = {**queue, **numbers, "pollTime": "1500"}
+            began = time.monotonic()
+            connection.send(RequestCode.POP_MESSAGE, fields)
+            await_true(is_held)
+            move(days * DAY_S)
+            assert connection.read().code == ResponseCode.POLLING_TIMEOUT
+            assert 1.4 < time.monotonic() - began < 5.0

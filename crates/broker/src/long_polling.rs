@@ -14,6 +14,7 @@
 
 use crate::tables::subscription::MessageFilter;
 use pyrmq_remoting::Command;
+use pyrmq_remoting::clock;
 use pyrmq_remoting::net::Reply;
 use pyrmq_remoting::sync::lock;
 use pyrmq_store::Arrival;
@@ -25,6 +26,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// The longest time that a pull or pop waits, in ms, whatever its client requests; Apache's clients request 15 to 30
 /// seconds. After it the client pulls again, and the broker forgets clients that are gone.
 const MAX_WAIT_MS: i64 = 60_000;
+
+/// Now, in ms, by a clock that nobody sets. Deadlines are in its time: after the clock was set back, a request that
+/// waited for that long besides would take messages for a client that does not wait any more.
+pub fn now_ms() -> i64 {
+    i64::try_from(clock::since_boot().as_millis()).unwrap_or(i64::MAX)
+}
 
 /// The deadline, in ms, of a request whose client waits up to `requested_ms`.
 pub fn deadline_ms(now_ms: i64, requested_ms: i64) -> i64 {

@@ -6,11 +6,10 @@
 //! answers from the same queues. Pops whose messages are not in memory are left to threads that may wait for the disk.
 
 use crate::context::{BrokerContext, serve_on_blocking_thread};
-use crate::long_polling::Held;
+use crate::long_polling::{self, Held};
 use crate::pop::hold::HeldPop;
 use crate::processor::pop::{Pass, Pop};
 use crate::processor::pull::{ColdReadPool, Pull};
-use pyrmq_remoting::clock;
 use pyrmq_remoting::net::Shutdown;
 use pyrmq_remoting::sync::lock;
 use std::future::poll_fn;
@@ -134,7 +133,7 @@ pub(super) async fn answer_ready(requests: Weak<ReadyRequests>) {
         return;
     };
     // The task of `wake_pops` may be in the LIFO slot of a thread that hangs, too.
-    requests.context.pops.held.sweep(clock::now_ms());
+    requests.context.pops.held.sweep(long_polling::now_ms());
     if requests.pulls.len() + requests.pops.len() == 0 {
         return;
     }

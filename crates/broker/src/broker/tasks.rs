@@ -3,7 +3,7 @@
 use super::ready_requests::{ReadyRequests, answer_ready};
 use crate::context::{BlockingError, BrokerContext, on_blocking_thread};
 use crate::error::BrokerError;
-use crate::long_polling::EndOf;
+use crate::long_polling::{self, EndOf};
 use crate::processor;
 use crate::stats::windows::Schedule;
 use pyrmq_remoting::clock;
@@ -23,7 +23,7 @@ const CLIENT_SCAN: Duration = Duration::from_secs(10);
 /// Wakes pops when they are due.
 pub(super) async fn wake_pops(context: Arc<BrokerContext>, shutdown: Shutdown) {
     loop {
-        let now_ms = clock::now_ms();
+        let now_ms = long_polling::now_ms();
         let next_ms = context.pops.held.sweep(now_ms);
         let left_ms = next_ms.map_or(i64::MAX, |next_ms| next_ms.saturating_sub(now_ms));
         let wait = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)).min(SWEEP);
@@ -51,7 +51,7 @@ pub(super) async fn sweep_waiting(ready: Arc<ReadyRequests>, tasks: Tracker, shu
         }
         let end_of = |topic: &str, queue: i32| context.store.max_offset(topic, queue);
         let check: Option<&EndOf<'_>> = sweeps.is_multiple_of(CHECK_SWEEPS).then_some(&end_of);
-        context.long_polling.sweep(clock::now_ms(), check);
+        context.long_polling.sweep(long_polling::now_ms(), check);
         context.pops.held.drop_closed();
         tasks.spawn(answer_ready(Arc::downgrade(&ready)));
         let now_ms = clock::now_ms();

@@ -38,9 +38,9 @@ pub(crate) struct HeldPop {
     pub(crate) retry_topics: Vec<String>,
     /// Which messages wake the request.
     pub(crate) filter: MessageFilter,
-    /// When the request must be answered, in ms.
+    /// When the request must be answered, in ms of `long_polling::now_ms`.
     pub(crate) deadline_ms: i64,
-    /// When the request is tried again at the latest, in ms.
+    /// When the request is tried again at the latest, in ms of that clock.
     pub(crate) wake_ms: i64,
 }
 

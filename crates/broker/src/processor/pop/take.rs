@@ -17,7 +17,7 @@ use crate::processor::pop::admission::AdmittedPop;
 use crate::processor::pop::count::count_pop;
 use crate::processor::pop::read::read_in;
 use crate::processor::pop::result::{PopResult, as_original};
-use crate::processor::pop::wait::{Outcome, Wait};
+use crate::processor::pop::wait::{Outcome, Wait, wake_ms};
 use crate::processor::pop::{Pass, pop_offset, retry_topics, revive_log};
 use crate::tables::topics::Topic;
 use pyrmq_remoting::codes::{request, response};
@@ -105,7 +105,7 @@ impl Pop {
                 result,
             )));
         }
-        let now_ms = clock::now_ms();
+        let now_ms = long_polling::now_ms();
         let deadline_ms = deadline_ms.unwrap_or_else(|| long_polling::deadline_ms(now_ms, header.poll_time));
         self.context.stats.pull_missed.fetch_add(1, Ordering::Relaxed);
         if header.poll_time <= 0 || deadline_ms <= now_ms || self.context.pops.held.is_closed() {
@@ -120,7 +120,7 @@ impl Pop {
             attempt_id: header.attempt_id.map(str::to_owned),
             filter: admitted.filter.clone(),
             deadline_ms,
-            wake_ms: result.opens_at.unwrap_or(deadline_ms).min(deadline_ms),
+            wake_ms: wake_ms(result.opens_at, deadline_ms),
             is_complete: !result.is_incomplete,
             full: respond(response::POLLING_FULL, &header, &admitted, result),
         })))

@@ -70,6 +70,15 @@ pub(super) struct Wait {
     pub(super) full: Command,
 }
 
+/// When a request that waits is tried again at the latest, if a queue opens at this time of day.
+pub(super) fn wake_ms(opens_at: Option<i64>, deadline_ms: i64) -> i64 {
+    let opens_ms = opens_at.map(|opens_at| {
+        let left_ms = opens_at.saturating_sub(clock::now_ms());
+        long_polling::now_ms().saturating_add(left_ms)
+    });
+    opens_ms.into_iter().fold(deadline_ms, i64::min)
+}
+
 impl Pop {
     pub(super) fn hold(&self, wait: Wait, request: Command, reply: Reply) {
         let held = &self.context.pops.held;
@@ -132,7 +141,7 @@ impl Pop {
         if messages == Messages::Now {
             return Ok(Outcome::answer(answer(true, false)));
         }
-        let now_ms = clock::now_ms();
+        let now_ms = long_polling::now_ms();
         let deadline_ms = deadline_ms.unwrap_or_else(|| long_polling::deadline_ms(now_ms, header.poll_time));
         if header.poll_time <= 0 || deadline_ms <= now_ms || context.pops.held.is_closed() {
             return Ok(Outcome::answer(answer(false, false)));
@@ -146,7 +155,7 @@ impl Pop {
             filter,
             deadline_ms,
             wake_ms: match messages {
-                Messages::From(opens_at) => opens_at.min(deadline_ms),
+                Messages::From(opens_at) => wake_ms(Some(opens_at), deadline_ms),
                 Messages::Now | Messages::None => deadline_ms,
             },
             is_complete: true,

@@ -19,7 +19,7 @@ pub(crate) use cold_read_pool::ColdReadPool;
 use crate::admission::open_to_commits;
 use crate::context::BrokerContext;
 use crate::error::Refusal;
-use crate::long_polling::{Held, deadline_ms};
+use crate::long_polling::{self, Held, deadline_ms};
 use admission::AdmittedPull;
 use bytes::Bytes;
 use pyrmq_remoting::codes::response;
@@ -161,10 +161,11 @@ impl Pull {
             Pass::First => {
                 self.commit(&header, &admitted);
                 let may_wait = code == response::PULL_NOT_FOUND && header.sys_flag & sys_flag::SUSPEND != 0;
-                may_wait.then(|| (offset, deadline_ms(clock::now_ms(), self.wait_ms(&header))))
+                may_wait.then(|| (offset, deadline_ms(long_polling::now_ms(), self.wait_ms(&header))))
             }
             Pass::Resumed { deadline_ms, .. } => {
-                let may_wait = got.status == GetStatus::NoMatchedMessage && clock::now_ms() < deadline_ms;
+                let may_wait =
+                    got.status == GetStatus::NoMatchedMessage && long_polling::now_ms() < deadline_ms;
                 may_wait.then_some((got.next_offset, deadline_ms))
             }
         };
