@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -138,3 +139,39 @@ def test_a_pop_that_waits_is_answered_in_time_although_the_clock_jumps_a_day(
             move(days * DAY_S)
             assert connection.read().code == ResponseCode.POLLING_TIMEOUT
             assert 1.4 < time.monotonic() - began < 5.0
+
+
+def test_members_keep_the_queues_of_both_brokers_while_name_servers_are_down() -> None:
+    with cluster(brokers=2, name_servers=2) as rocketmq:
+        with Admin(name_server=rocketmq.name_server) as admin:
+            admin.create_topic("shares", queues=1)
+        group = {
+            "groupName": "members",
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            "subscriptionDataSet": [],
+        }
+        beat = {"clientID": "one", "consumerDataSet": [group], "producerDataSet": []}
+        request = {
+            "clientId": "one",
+            "consumerGroup": "members",
+            "messageModel": "CLUSTERING",
+            "strategyName": "AVG",
+            "topic": "shares",
+        }
+        with Connection(rocketmq.brokers[0].address) as connection:
+            connection.ask(RequestCode.HEART_BEAT, body=json.dumps(beat).encode())
+
+            def brokers() -> list[str]:
+                body = json.dumps(request).encode()
+                answer = connection.ask(RequestCode.QUERY_ASSIGNMENT, body=body).body
+                rows = json.loads(answer or b"{}").get("messageQueueAssignments", [])
+                return sorted(row["messageQueue"]["brokerName"] for row in rows)
+
+            assert brokers() == ["broker-a", "broker-b"]
+            rocketmq.name_servers[0].stop()
+            for _ in range(4):
+                assert brokers() == ["broker-a", "broker-b"], "the other name server knows"
+            rocketmq.name_servers[1].stop()
+            assert brokers() == [], "a member keeps what it has"

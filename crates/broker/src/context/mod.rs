@@ -35,7 +35,7 @@ use pyrmq_remoting::header::{NotifyConsumerIdsChangedRequestHeader, SharedFields
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::names::{self, HALF_TOPIC, OP_HALF_TOPIC};
 use pyrmq_remoting::net::{
-    AuditLog, Client, Peer, ProcessorTable, Reply, RequestCheck, RequestLog, RequestNames, WeakClient,
+    AuditLog, Client, Peer, Reply, RequestCheck, RequestLog, RequestNames, WeakClient,
 };
 use pyrmq_remoting::sync::lock;
 use pyrmq_remoting::{Command, clock};
@@ -293,12 +293,12 @@ impl BrokerContext {
         }
     }
 
-    /// A client and the name server to ask next, in turn; `None` if no name server is configured.
-    pub(crate) fn name_server(&self) -> Option<(Client, String)> {
+    /// A client and the name servers to ask, each call in another order; `None` if no name server is configured.
+    pub(crate) fn name_servers(&self) -> Option<(Client, Vec<String>)> {
         let (client, addresses) = self.name_servers.get()?;
         let turn = usize::try_from(self.next_queue.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
-        let address = addresses.get(turn.checked_rem(addresses.len())?)?;
-        Some((client.join(Arc::new(ProcessorTable::new()))?, address.clone()))
+        let (last, first) = addresses.split_at_checked(turn.checked_rem(addresses.len())?)?;
+        Some((client.join(Arc::default())?, [first, last].concat()))
     }
 
     /// Commits an offset, unless the topic was deleted since the caller looked it up: a new topic of the same name must

@@ -14,7 +14,7 @@ use pyrmq_remoting::body::{
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::GetRouteInfoRequestHeader;
 use pyrmq_remoting::names::{self, PERM_READ};
-use pyrmq_remoting::net::{NetError, Peer, Processor, Reply};
+use pyrmq_remoting::net::{Client, Peer, Processor, Reply};
 use pyrmq_routing::allocate::{self, AVERAGE, AVERAGE_BY_CIRCLE};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,23 +33,48 @@ impl Processor for QueryAssignment {
             Err(refusal) => return self.0.refuse(&request, reply, refusal),
         };
         let context = self.0.clone();
-        let Some((client, name_server)) = context.name_server() else {
+        let Some((client, name_servers)) = context.name_servers() else {
             let queues = own_queues(&context, &body.topic);
             return reply.send(assigned(&context, &body, queues));
         };
-        let route_request =
-            Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&GetRouteInfoRequestHeader {
-                topic: &body.topic,
-                accept_standard_json_only: Some(true),
-            });
-        let requester = client.clone();
-        requester.request_with(&name_server, route_request, ROUTE_TIMEOUT, move |route| {
-            // The last clone of a client ends its requests.
-            drop(client);
-            let queues = queues_of(route, &context, &body.topic);
-            reply.send(assigned(&context, &body, queues));
-        });
+        answer_by_route(context, (client, name_servers), body, reply);
     }
+}
+
+/// Asks one name server after the other for the route. If none can be reached, nothing is said: a share of this
+/// broker's queues alone would take those of other brokers from the members.
+fn answer_by_route(
+    context: Arc<BrokerContext>,
+    (client, mut name_servers): (Client, Vec<String>),
+    body: QueryAssignmentRequestBody,
+    reply: Reply,
+) {
+    let Some(name_server) = name_servers.pop() else {
+        return reply.send(assigned(&context, &body, None));
+    };
+    let route_request =
+        Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&GetRouteInfoRequestHeader {
+            topic: &body.topic,
+            accept_standard_json_only: Some(true),
+        });
+    let requester = client.clone();
+    requester.request_with(
+        &name_server,
+        route_request,
+        ROUTE_TIMEOUT,
+        move |route| match route {
+            Err(error) => {
+                tracing::warn!(topic = body.topic, %error, "a name server did not give the route of a topic");
+                answer_by_route(context, (client, name_servers), body, reply);
+            }
+            Ok(answer) => {
+                // The last clone of a client ends its requests.
+                drop(client);
+                let queues = queues_of(answer, &context, &body.topic);
+                reply.send(assigned(&context, &body, queues));
+            }
+        },
+    );
 }
 
 /// The readable queues of this broker; nothing for an unknown topic.
@@ -64,25 +89,13 @@ fn own_queues(context: &BrokerContext, topic: &str) -> Option<Vec<MessageQueue>>
     )
 }
 
-/// The readable queues of a route. This broker's own where no name server says.
-fn queues_of(
-    route: Result<Command, NetError>,
-    context: &BrokerContext,
-    topic: &str,
-) -> Option<Vec<MessageQueue>> {
-    let found = match route {
-        Ok(answer) if answer.code == response::SUCCESS => answer.body,
-        Ok(answer) if answer.code == response::TOPIC_NOT_EXIST => return None,
-        Ok(answer) => {
-            tracing::warn!(
-                topic,
-                code = answer.code,
-                "a name server refused the route of a topic"
-            );
-            return own_queues(context, topic);
-        }
-        Err(error) => {
-            tracing::warn!(topic, %error, "no name server gave the route of a topic");
+/// The readable queues of a route. This broker's own if the name server refuses.
+fn queues_of(answer: Command, context: &BrokerContext, topic: &str) -> Option<Vec<MessageQueue>> {
+    let found = match answer.code {
+        response::SUCCESS => answer.body,
+        response::TOPIC_NOT_EXIST => return None,
+        code => {
+            tracing::warn!(topic, code, "a name server refused the route of a topic");
             return own_queues(context, topic);
         }
     };
