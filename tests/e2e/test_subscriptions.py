@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import signal
 import socket
 import threading
 import time
@@ -226,6 +228,24 @@ def test_a_call_that_is_cancelled_twice_undoes_nothing_of_the_next_one(faulty: C
             assert native.subscribed[-1] == ("T-1", "A")
 
     asyncio.run(main())
+
+
+def test_ctrl_c_ends_a_call_that_waits_for_another_at_once(faulty: Cluster) -> None:
+    with SimpleConsumer(name_server=faulty.name_server, group="g3") as consumer:
+
+        def wait_for_servers() -> None:
+            with suppress(RmqError):
+                consumer.subscribe("T-1")
+
+        with faulty.name_servers[0].network.silence():
+            other = threading.Thread(target=wait_for_servers)
+            other.start()
+            await_true(lambda: not consumer._subscriptions._changing.acquire(blocking=False))
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt):
+                consumer.subscribe("T-2")
+            assert other.is_alive(), "it has waited for the other call"
+        other.join(20)
 
 
 def test_a_pattern_that_is_undone_leaves_no_topic_that_another_call_has_joined_since(

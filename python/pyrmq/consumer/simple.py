@@ -112,7 +112,9 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         except RmqError:
             raise
         except BaseException:
-            self._subscriptions.undo(call)
+            if call.before:
+                # Otherwise it has only waited for another call, which may take long.
+                self._subscriptions.undo(call)
             raise
 
     def unsubscribe(self, topic: str) -> None:
