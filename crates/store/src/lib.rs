@@ -46,7 +46,7 @@ pub use log::nul_records::looks_torn;
 pub use maintenance::MaintenanceTask;
 pub use message::{
     Arrival, BatchMessage, BlockInPlace, MessageBatch, NewMessage, OnArrival, OnDurable, OnSlowFlush,
-    OnStored, Stored,
+    OnStored, Stage, Stored,
 };
 pub use options::timer::TimerOptions;
 pub use options::{FlushDiskType, Options};

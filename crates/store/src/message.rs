@@ -165,6 +165,9 @@ pub type OnArrival = dyn Fn(&Arrival<'_>) + Send + Sync;
 /// the batch's commit or later. `None`: nothing, the put has been answered.
 pub type OnStored = dyn Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>>;
 
+/// Stages a message of [`crate::Store::put_accepted_all`], or says why it cannot be stored.
+pub type Stage<'s> = dyn FnMut(&NewMessage<'_>) -> Result<(), StoreError> + 's;
+
 /// Called while an inline fsync is slow.
 pub type OnSlowFlush = dyn Fn() + Send + Sync;
 /// Called with a function that may block for long. It runs that on the same thread, after it has moved other work of

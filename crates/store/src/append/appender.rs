@@ -10,7 +10,7 @@ use crate::dispatch::queue_maintenance::QueueMaintenance;
 use crate::error::StoreError;
 use crate::flush::Flusher;
 use crate::format::CQ_UNIT_SIZE;
-use crate::message::{Arrival, MessageBatch, NewMessage, Stored};
+use crate::message::{Arrival, MessageBatch, NewMessage, Stage, Stored};
 use crate::options::FlushDiskType;
 use crate::queue::consume_queue::ConsumeQueue;
 use crate::queue::deleted_topics::DeletedTopics;
@@ -98,6 +98,23 @@ impl Appender {
         self.put_directly(|append_buffer| {
             messages.try_for_each(|message| self.encode(append_buffer, message))
         })
+    }
+
+    /// Stores messages in one write, whose sizes were checked when they were stored for the first time. `stage_all`
+    /// stages them; returns the outcome of each that was staged.
+    pub(crate) fn put_accepted_all(
+        &self,
+        stage_all: impl FnOnce(&mut Stage<'_>),
+    ) -> Vec<Result<Stored, StoreError>> {
+        let mut staged = self.staged_pool.acquire();
+        stage_all(&mut |message| self.encode_accepted(&mut staged.append_buffer, message));
+        let mut outcomes = Vec::with_capacity(staged.append_buffer.queue_appends.len());
+        self.append_all(&mut staged.append_buffer, |stored| outcomes.push(stored));
+        self.staged_pool.release(staged);
+        if self.shared.live.flush() == FlushDiskType::Sync {
+            self.shared.group_commit.wakeup.notify();
+        }
+        outcomes
     }
 
     /// Stores a batch in one write.

@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::fs::{Fs, LockGuard};
 use crate::live::Live;
 use crate::maintenance::{self, MaintenanceTask};
-use crate::message::{BlockInPlace, MessageBatch, NewMessage, OnArrival, OnSlowFlush, Stored};
+use crate::message::{BlockInPlace, MessageBatch, NewMessage, OnArrival, OnSlowFlush, Stage, Stored};
 use crate::options::Options;
 use crate::recovery::open::open;
 use crate::sync::lock;
@@ -97,6 +97,16 @@ impl Store {
     /// After an error, those in front may be stored.
     pub fn put_all(&self, messages: &[NewMessage<'_>]) -> Result<Stored, StoreError> {
         self.engine.appender.put_all(messages)
+    }
+
+    /// Like [`Store::put_accepted`], for several messages: with one write for each segment that they reach. `stage_all`
+    /// stages them, and learns of each at once whether it can be stored. Returns the outcome of each that was staged,
+    /// in order. Nothing is readable before the write.
+    pub fn put_accepted_all(
+        &self,
+        stage_all: impl FnOnce(&mut Stage<'_>),
+    ) -> Vec<Result<Stored, StoreError>> {
+        self.engine.appender.put_accepted_all(stage_all)
     }
 
     /// Stores a batch as consecutive records of one file.

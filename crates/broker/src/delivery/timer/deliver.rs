@@ -7,14 +7,14 @@ use crate::message::properties::{self, names};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::names::TIMER_TOPIC;
-use pyrmq_store::{Store, StoreError, Stored, TIMER_QUEUE, TimerStore, TimerUnit};
+use pyrmq_store::{Stage, Store, StoreError, TIMER_QUEUE, TimerStore, TimerUnit};
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// How many messages are read at once.
-const READ_COUNT: usize = 64;
-const READ_BYTES: i64 = 1 << 20;
+/// How many messages are read, and delivered with one write.
+const CHUNK_COUNT: usize = 64;
+const CHUNK_BYTES: i64 = 128 << 10;
 
 /// A slot whose messages are being delivered.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ fn begin(files: &Mutex<TimerStore>, store: &Store, write_ms: i64) -> Result<Opti
         .into_iter()
         .partition(|unit| unit.deletes() && !unit.rolls());
     let mut taken_back = HashSet::new();
-    each(store, &deletes, |_, record| {
+    each(store, &deletes, |record| {
         if let Some(key) = record.properties.get(names::TIMER_DEL_UNIQKEY) {
             taken_back.insert(key.to_owned());
         }
@@ -104,42 +104,63 @@ impl Job {
         delivered_at: &AtomicI64,
         now_ms: Option<i64>,
     ) -> Result<(), StoreError> {
-        let left = self.units.get(self.next..).unwrap_or_default();
-        let (next, taken_back, has_rolled) = (&mut self.next, &self.taken_back, &mut self.has_rolled);
-        let mut done = 0;
-        let result = each(store, left, |at, record| {
-            let unit = left.get(at).copied();
-            let stored = match unit {
-                Some(unit) if unit.rolls() => {
-                    *has_rolled = true;
-                    put_back(store, record, unit.written_ms)
-                }
-                Some(_) if is_taken_back(taken_back, record) => {
+        while let Some(left) = self.units.get(self.next..).filter(|left| !left.is_empty()) {
+            let chunk = first_chunk(left);
+            let (taken_back, has_rolled) = (&self.taken_back, &mut self.has_rolled);
+            // Indexes in the chunk: of the messages that are staged, and of the first one that is not done.
+            let (mut staged, mut done) = (Vec::with_capacity(chunk.len()), 0);
+            let mut result = Ok(());
+            let outcomes = store.put_accepted_all(|stage| {
+                result = read_chunk(store, chunk, |at, unit, record| {
+                    let is_early = now_ms.is_some_and(|now_ms| due_ms(record) > now_ms);
+                    if unit.rolls() || !is_taken_back(taken_back, record) {
+                        let outcome = if unit.rolls() || is_early {
+                            *has_rolled = true;
+                            put_back(stage, record, unit.written_ms)
+                        } else {
+                            restore(stage, record, unit.written_ms)
+                        };
+                        match outcome {
+                            Ok(()) => staged.push(at),
+                            Err(error) if may_pass(&error) => return Err(error),
+                            Err(error) => log_drop(unit, &error),
+                        }
+                    }
                     done = at + 1;
-                    return Ok(());
-                }
-                Some(unit) if now_ms.is_some_and(|now_ms| due_ms(record) > now_ms) => {
-                    *has_rolled = true;
-                    put_back(store, record, unit.written_ms)
-                }
-                unit => restore(store, record, unit.map_or(-1, |unit| unit.written_ms)),
-            };
-            match stored {
-                Ok(stored) => {
-                    *log_end = stored.end_position.max(*log_end);
-                    delivered_at.store(stored.physical_offset, Ordering::Release);
-                }
-                Err(error) if may_pass(&error) => return Err(error),
-                Err(error) => {
-                    tracing::error!(position = record.physical_offset, %error, "dropped a timer message that cannot be stored");
+                    Ok(())
+                });
+            });
+            if result.is_ok() {
+                done = chunk.len();
+            }
+            for (at, outcome) in staged.into_iter().zip(outcomes) {
+                match outcome {
+                    Ok(stored) => {
+                        *log_end = stored.end_position.max(*log_end);
+                        delivered_at.store(stored.physical_offset, Ordering::Release);
+                    }
+                    Err(error) if may_pass(&error) => {
+                        if at < done {
+                            (done, result) = (at, Err(error));
+                        }
+                    }
+                    Err(error) => {
+                        if let Some(unit) = chunk.get(at) {
+                            log_drop(unit, &error);
+                        }
+                    }
                 }
             }
-            done = at + 1;
-            Ok(())
-        });
-        *next += if result.is_ok() { left.len() } else { done };
-        result
+            self.next += done;
+            result?;
+        }
+        Ok(())
     }
+}
+
+fn log_drop(unit: &TimerUnit, error: &StoreError) {
+    let position = unit.position;
+    tracing::error!(position, %error, "dropped a timer message that cannot be stored");
 }
 
 /// When a message is due, by the clock.
@@ -163,37 +184,47 @@ fn is_taken_back(taken_back: &HashSet<String>, record: &Record<'_>) -> bool {
 fn each(
     store: &Store,
     units: &[TimerUnit],
-    mut take: impl FnMut(usize, &Record<'_>) -> Result<(), StoreError>,
+    mut take: impl FnMut(&Record<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let mut from = 0;
-    while from < units.len() {
-        let rest = units.get(from..).unwrap_or_default();
-        let mut bytes = 0;
-        let records: Vec<(i64, i32)> = rest
-            .iter()
-            .take(READ_COUNT)
-            .take_while(|unit| {
-                let is_first = bytes == 0;
-                bytes += i64::from(unit.size);
-                is_first || bytes <= READ_BYTES
-            })
-            .map(|unit| (unit.position, unit.size))
-            .collect();
-        if let Some(body) = store.records_at(&records)? {
-            let mut left = body.as_ref();
-            for (at, (position, size)) in records.iter().enumerate() {
-                let size = usize::try_from(*size).unwrap_or(0);
-                let (bytes, rest) = left.split_at_checked(size).unwrap_or_default();
-                left = rest;
-                inspect(*position, bytes, |record| take(from + at, record))?;
-            }
-        } else {
-            for (at, (position, _)) in records.iter().enumerate() {
-                let bytes = store.record_at(*position)?.unwrap_or_default();
-                inspect(*position, &bytes, |record| take(from + at, record))?;
-            }
+    let mut left = units;
+    while !left.is_empty() {
+        let chunk = first_chunk(left);
+        read_chunk(store, chunk, |_, _, record| take(record))?;
+        left = left.get(chunk.len()..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// The units in front whose messages are read at once.
+fn first_chunk(units: &[TimerUnit]) -> &[TimerUnit] {
+    let mut bytes = 0;
+    let fitting = units.iter().take(CHUNK_COUNT).take_while(|unit| {
+        let is_first = bytes == 0;
+        bytes += i64::from(unit.size);
+        is_first || bytes <= CHUNK_BYTES
+    });
+    units.get(..fitting.count()).unwrap_or_default()
+}
+
+/// Reads the messages of a chunk. `take` gets the index of each, its unit and itself.
+fn read_chunk(
+    store: &Store,
+    chunk: &[TimerUnit],
+    mut take: impl FnMut(usize, &TimerUnit, &Record<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let places: Vec<(i64, i32)> = chunk.iter().map(|unit| (unit.position, unit.size)).collect();
+    let body = store.records_at(&places)?;
+    let mut left = body.as_deref().unwrap_or_default();
+    for (at, unit) in chunk.iter().enumerate() {
+        if body.is_none() {
+            let bytes = store.record_at(unit.position)?.unwrap_or_default();
+            inspect(unit.position, &bytes, |record| take(at, unit, record))?;
+            continue;
         }
-        from += records.len();
+        let size = usize::try_from(unit.size).unwrap_or(0);
+        let (bytes, rest) = left.split_at_checked(size).unwrap_or_default();
+        left = rest;
+        inspect(unit.position, bytes, |record| take(at, unit, record))?;
     }
     Ok(())
 }
@@ -215,9 +246,9 @@ fn inspect(
     }
 }
 
-/// Stores a message under its real topic, with the properties that Apache leaves in it, such as REAL_TOPIC and
+/// Stages a message under its real topic, with the properties that Apache leaves in it, such as REAL_TOPIC and
 /// REAL_QID.
-fn restore(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored, StoreError> {
+fn restore(stage: &mut Stage<'_>, record: &Record<'_>, taken_ms: i64) -> Result<(), StoreError> {
     let text = record.properties.as_str()?;
     let topic = properties::find(text, names::REAL_TOPIC).unwrap_or_default();
     let queue_id = properties::find(text, names::REAL_QID).and_then(|id| id.parse().ok());
@@ -225,16 +256,16 @@ fn restore(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored, 
         matches!(name, names::TIMER_ENQUEUE_MS | names::TIMER_DEQUEUE_MS)
     });
     append_times(&mut own, taken_ms);
-    let stored = put(store, record, topic, queue_id.unwrap_or(-1), &own);
-    if !matches!(stored, Err(StoreError::PropertiesTooLarge { .. })) {
-        return stored;
+    let staged = stage(&copy_of(record, topic, queue_id.unwrap_or(-1), &own));
+    if !matches!(staged, Err(StoreError::PropertiesTooLarge { .. })) {
+        return staged;
     }
     // The times are for people to read, so a message without space for them goes without.
-    put(store, record, topic, queue_id.unwrap_or(-1), text)
+    stage(&copy_of(record, topic, queue_id.unwrap_or(-1), text))
 }
 
-/// Stores a message again at the end of the timer's topic: it is not due for a long time.
-fn put_back(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored, StoreError> {
+/// Stages a message again for the end of the timer's topic: it is not due for a long time.
+fn put_back(stage: &mut Stage<'_>, record: &Record<'_>, taken_ms: i64) -> Result<(), StoreError> {
     let text = record.properties.as_str()?;
     let times = properties::find(text, names::TIMER_ROLL_TIMES).and_then(|times| times.parse::<i32>().ok());
     let mut own = properties::copy(text, 128, |name| {
@@ -249,24 +280,14 @@ fn put_back(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored,
         &times.unwrap_or(0).saturating_add(1).to_string(),
     );
     append_times(&mut own, taken_ms);
-    let stored = put(store, record, TIMER_TOPIC, TIMER_QUEUE, &own);
-    if !matches!(stored, Err(StoreError::PropertiesTooLarge { .. })) {
-        return stored;
+    let staged = stage(&copy_of(record, TIMER_TOPIC, TIMER_QUEUE, &own));
+    if !matches!(staged, Err(StoreError::PropertiesTooLarge { .. })) {
+        return staged;
     }
-    put(store, record, TIMER_TOPIC, TIMER_QUEUE, text)
+    stage(&copy_of(record, TIMER_TOPIC, TIMER_QUEUE, text))
 }
 
 fn append_times(text: &mut String, taken_ms: i64) {
     properties::append(text, names::TIMER_ENQUEUE_MS, &taken_ms.to_string());
     properties::append(text, names::TIMER_DEQUEUE_MS, &clock::now_ms().to_string());
-}
-
-fn put(
-    store: &Store,
-    record: &Record<'_>,
-    topic: &str,
-    queue_id: i32,
-    text: &str,
-) -> Result<Stored, StoreError> {
-    store.put_accepted(&copy_of(record, topic, queue_id, text))
 }
