@@ -19,7 +19,7 @@ const CHUNK_BYTES: i64 = 128 << 10;
 /// A slot whose messages are being delivered.
 #[derive(Debug)]
 pub(super) struct Job {
-    time_ms: i64,
+    pub(super) time_ms: i64,
     units: Vec<TimerUnit>,
     /// Unique keys of recalled messages, or `topic+unique key` (`appendTopicForTimerDeleteKey`; after 5.5.0 always).
     taken_back: HashSet<String>,

@@ -93,8 +93,12 @@ impl Timers {
             work.write_ms,
         );
         // If the message's slot was delivered already, the message waits for the next one, so that it meets a recall of
-        // it.
-        let time_ms = time_ms.max(files.read_ms());
+        // it. While a slot is being delivered, it takes no more messages and none before it: nobody would read them.
+        let open_ms = work
+            .job
+            .as_ref()
+            .map_or(i64::MIN, |job| job.time_ms + self.options.precision_ms);
+        let time_ms = time_ms.max(files.read_ms()).max(open_ms);
         let unit = TimerUnit {
             previous: -1,
             magic: magic | if deletes { TimerUnit::DELETE } else { 0 },

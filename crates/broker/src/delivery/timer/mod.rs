@@ -330,3 +330,72 @@ impl Timers {
         Some(self.files()?.checkpoint_bytes())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::properties;
+    use pyrmq_store::{NewMessage, Options};
+    use pyrmq_testkit::disk::{Fault, Operation};
+    use pyrmq_testkit::{FaultyDisk, TempDir};
+    use std::io::ErrorKind;
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    fn put(store: &Store, body: &[u8], due_ms: i64) {
+        let mut text = String::new();
+        for (name, value) in [
+            ("TIMER_OUT_MS", due_ms.to_string().as_str()),
+            ("REAL_TOPIC", "T"),
+            ("REAL_QID", "0"),
+        ] {
+            properties::append(&mut text, name, value);
+        }
+        let host = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let message = NewMessage {
+            topic: TIMER_TOPIC,
+            queue_id: TIMER_QUEUE,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: clock::now_ms(),
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body,
+            properties: text.into(),
+            tags_code: 0,
+            unique_key: None,
+            keys: None,
+            tag: None,
+        };
+        store.put(&message).unwrap();
+    }
+
+    #[test]
+    fn a_message_that_is_taken_in_between_two_tries_of_its_step_is_delivered() {
+        let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
+        let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+        let mut options = Options::new(dir.path());
+        options.segment_bytes = 64 * 1024;
+        options.timer.precision_ms = 100;
+        let store = Store::open(options, fs.clone()).unwrap();
+        let timers = Timers::open(&store, &fs).unwrap();
+        let (files, mut work) = (timers.files.as_ref().unwrap(), Work::default());
+        timers.pass(files, &store, &mut work).unwrap();
+        let due_ms = clock::now_ms();
+        put(&store, b"early", due_ms);
+        timers.pass(files, &store, &mut work).unwrap();
+        std::thread::sleep(Duration::from_millis(250));
+        disk.fail(Operation::Read, "commitlog", 0, Fault::Error(ErrorKind::Other));
+        timers.pass(files, &store, &mut work).unwrap_err();
+        disk.heal();
+        // Both are late: one is due with the first message, the other before it.
+        put(&store, b"late", due_ms);
+        put(&store, b"later", due_ms - 5000);
+        timers.pass(files, &store, &mut work).unwrap();
+        std::thread::sleep(Duration::from_millis(250));
+        timers.pass(files, &store, &mut work).unwrap();
+        assert_eq!(store.max_offset("T", 0), 3);
+        assert_eq!(lock(files).count(), 0);
+    }
+}
