@@ -576,3 +576,35 @@ fn many_puts_that_wait_for_short_hangs_are_all_stored() {
     assert_eq!((busy.held, busy.waited, busy.overload), (0, 0, 0));
     store.close().unwrap();
 }
+
+#[test]
+fn of_messages_that_are_put_together_none_is_stored_after_one_that_waits_for_a_deletion() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let mut options = small(dir.path());
+    options.send_wait_ms = 100;
+    let store = Store::open_without_threads(options, Arc::new(disk.clone())).unwrap();
+    put(&store).unwrap();
+    store.run(MaintenanceTask::WriteQueues).unwrap();
+    let removed = "consumequeue/T/0";
+    std::thread::scope(|scope| {
+        disk.hang_removal_of(removed, true);
+        let hang = RemovalHang(&disk, removed);
+        let deleting = scope.spawn(|| store.delete_topic("T"));
+        eventually(|| disk.waiting_removals() == 1);
+        let outcomes = store.put_accepted_all(|stage| {
+            for topic in ["U", "T", "T", "U"] {
+                stage(&message(topic, 0, b"x", "")).unwrap();
+            }
+        });
+        let stored: Vec<bool> = outcomes.iter().map(Result::is_ok).collect();
+        assert_eq!(stored, [true, false, false, false], "{outcomes:?}");
+        let first = message("U", 0, b"x", "");
+        let error = store.put_all(&[message("T", 0, b"x", ""), first]).unwrap_err();
+        assert!(matches!(error, StoreError::Busy { .. }), "{error}");
+        drop(hang);
+        deleting.join().unwrap().unwrap();
+    });
+    assert_eq!(store.max_offset("U", 0), 1);
+    store.close().unwrap();
+}

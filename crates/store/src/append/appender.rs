@@ -62,6 +62,15 @@ impl Counts {
     }
 }
 
+/// What becomes of the messages after one whose queue waits for a deletion for too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AtBusy {
+    /// They belong to other senders, and are stored.
+    GoOn,
+    /// They belong to the same put, which is tried again from the first that failed: they fail with it.
+    Stop,
+}
+
 impl Appender {
     pub(crate) fn new(
         shared: &Shared,
@@ -109,7 +118,9 @@ impl Appender {
         let mut staged = self.staged_pool.acquire();
         stage_all(&mut |message| self.encode_accepted(&mut staged.append_buffer, message));
         let mut outcomes = Vec::with_capacity(staged.append_buffer.queue_appends.len());
-        self.append_all(&mut staged.append_buffer, |stored| outcomes.push(stored));
+        self.append_all(&mut staged.append_buffer, AtBusy::Stop, |stored| {
+            outcomes.push(stored)
+        });
         self.staged_pool.release(staged);
         if self.shared.live.flush() == FlushDiskType::Sync {
             self.shared.group_commit.wakeup.notify();
@@ -130,7 +141,7 @@ impl Appender {
         let mut failed = encode(&mut staged.append_buffer).err();
         let mut done = Err(StoreError::Closed);
         if failed.is_none() {
-            self.append_all(&mut staged.append_buffer, |stored| match stored {
+            self.append_all(&mut staged.append_buffer, AtBusy::Stop, |stored| match stored {
                 Ok(stored) => done = Ok(stored),
                 Err(error) => failed = failed.take().or(Some(error)),
             });
@@ -148,6 +159,7 @@ impl Appender {
     pub(crate) fn append_all(
         &self,
         append_buffer: &mut AppendBuffer,
+        at_busy: AtBusy,
         mut notify_put: impl FnMut(Result<Stored, StoreError>),
     ) {
         let mut next = 0;
@@ -155,8 +167,16 @@ impl Appender {
             match self.append(append_buffer, next) {
                 Ok(None) => {
                     if let Err(error) = self.renew_queue(append_buffer, next) {
-                        notify_put(Err(error));
-                        next += 1;
+                        let is_last = at_busy == AtBusy::Stop && matches!(error, StoreError::Busy { .. });
+                        let end = if is_last {
+                            append_buffer.queue_appends.len()
+                        } else {
+                            next + 1
+                        };
+                        for _ in next..end {
+                            notify_put(Err(error.clone()));
+                        }
+                        next = end;
                     }
                 }
                 Ok(Some(written)) => {

@@ -4,7 +4,7 @@
 //! puts get their positions under one hold of the append lock and reach the page cache with one write for each segment.
 //! No callback runs, and nothing is readable, before that write.
 
-use crate::append::appender::Appender;
+use crate::append::appender::{Appender, AtBusy};
 use crate::append::buffer::AppendBuffer;
 use crate::append::staged::StagedPuts;
 use crate::error::StoreError;
@@ -96,7 +96,7 @@ impl AppendBatch {
             waiters,
         } = staged.as_mut();
         let mut done = done.drain(..);
-        self.appender.append_all(append_buffer, |stored| {
+        self.appender.append_all(append_buffer, AtBusy::GoOn, |stored| {
             let waiter = done.next().and_then(|done| done.complete(stored));
             waiters.extend(waiter);
         });
