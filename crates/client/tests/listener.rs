@@ -8,6 +8,8 @@ use pyrmq_client::consumer::listener::Failure;
 use pyrmq_client::consumer::options::Order;
 use pyrmq_remoting::body::{Body, MessageQueue, ResetOffsetBody};
 use pyrmq_remoting::codes::request;
+use pyrmq_remoting::message::NewRecord;
+use pyrmq_testkit::new_record;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -186,6 +188,34 @@ fn a_message_that_nobody_takes_back_is_a_dead_letter_after_its_last_try_here() {
     let handed_back = world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK);
     let levels = handed_back.iter().map(|asked| asked.fields.get("delayLevel"));
     assert_eq!(levels.collect::<Vec<_>>(), [Some("0"), Some("-1")]);
+}
+
+#[test]
+fn tries_that_a_broker_has_counted_make_no_refused_message_a_dead_letter() {
+    let world = world(Vec::new());
+    // The group's maximum is the broker's, and larger than Apache's default of 16.
+    let mut bytes = Vec::new();
+    let record = NewRecord {
+        body: b"often tried",
+        reconsume_times: 20,
+        ..new_record(TOPIC, 0, 0)
+    };
+    record.encode(&mut bytes).unwrap();
+    world.consumed[0].records.lock().unwrap().push(bytes.into());
+    let codes = [request::CONSUMER_SEND_MSG_BACK, request::SEND_MESSAGE_V2];
+    for broker in &world.consumed {
+        broker.refused.lock().unwrap().extend(codes);
+    }
+    let puller = listening(&world, |_| ());
+    for _ in 0..2 {
+        fail(&puller, &take(&puller, 1), Failure::Later { delay_level: 0 });
+    }
+    until("it was handed back twice", || {
+        world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK).len() == 2
+    });
+    let handed_back = world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK);
+    let levels = handed_back.iter().map(|asked| asked.fields.get("delayLevel"));
+    assert_eq!(levels.collect::<Vec<_>>(), [Some("0"), Some("0")]);
 }
 
 #[test]

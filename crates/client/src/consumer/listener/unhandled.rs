@@ -61,8 +61,9 @@ impl ConsumerShared {
             }
             Failure::Dead => left.send_back.push((message, DEAD_LETTER)),
             Failure::Later { delay_level } if self.options.order == Order::None => {
-                // Brokers count the tries of what they take back. One that they refused is counted here.
-                let is_last = message.tries > 0 && message.deliveries() > self.max_tries();
+                // Brokers count the tries of what they take back, by a maximum of their own. Those of a message that
+                // they refuse are counted here.
+                let is_last = message.tries > 0 && message.tries >= self.max_tries();
                 left.send_back
                     .push((message, if is_last { DEAD_LETTER } else { delay_level }));
             }
