@@ -174,6 +174,7 @@ impl Orders {
             if is_known {
                 let times = order.visible_at.get_or_insert_default();
                 times.insert(offset, visible_at);
+                order.last_consume_ms = clock::now_ms();
             }
             is_known
         });
@@ -431,6 +432,17 @@ mod tests {
         assert!((HIDDEN_MS..=2 * HIDDEN_MS).contains(&opens_in_ms(&orders)));
         assert_eq!(orders.acknowledge(QUEUE, 5, handle_time), OrderedAck::Advance(6));
         assert!((1..=HIDDEN_MS).contains(&opens_in_ms(&orders)));
+    }
+
+    #[test]
+    fn a_renewal_is_when_a_group_was_last_seen() {
+        let dir = TempDir::new().unwrap();
+        let orders = popped(&dir, DAY_MS, HIDDEN_MS);
+        let pop_time = orders.with(QUEUE, |order| order.pop_time).unwrap();
+        let now_ms = clock::now_ms();
+        assert!(orders.hide_until(QUEUE, 5, pop_time, now_ms + HIDDEN_MS));
+        // If the clock is set back now, the times of the messages follow it.
+        assert!(orders.with(QUEUE, |order| order.last_consume_ms).unwrap() >= now_ms);
     }
 
     #[test]

@@ -19,8 +19,10 @@ use pyrmq_routing::allocate::{self, AVERAGE, AVERAGE_BY_CIRCLE};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a name server may take.
-const ROUTE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the last name server may take. Clients wait for 3 s.
+const ROUTE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the others may take.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Answers 400.
 #[derive(Debug)]
@@ -52,29 +54,29 @@ fn answer_by_route(
     let Some(name_server) = name_servers.pop() else {
         return reply.send(assigned(&context, &body, None));
     };
+    let timeout = if name_servers.is_empty() {
+        ROUTE_TIMEOUT
+    } else {
+        FIRST_TIMEOUT
+    };
     let route_request =
         Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&GetRouteInfoRequestHeader {
             topic: &body.topic,
             accept_standard_json_only: Some(true),
         });
     let requester = client.clone();
-    requester.request_with(
-        &name_server,
-        route_request,
-        ROUTE_TIMEOUT,
-        move |route| match route {
-            Err(error) => {
-                tracing::warn!(topic = body.topic, %error, "a name server did not give the route of a topic");
-                answer_by_route(context, (client, name_servers), body, reply);
-            }
-            Ok(answer) => {
-                // The last clone of a client ends its requests.
-                drop(client);
-                let queues = queues_of(answer, &context, &body.topic);
-                reply.send(assigned(&context, &body, queues));
-            }
-        },
-    );
+    requester.request_with(&name_server, route_request, timeout, move |route| match route {
+        Err(error) => {
+            tracing::warn!(topic = body.topic, %error, "a name server did not give the route of a topic");
+            answer_by_route(context, (client, name_servers), body, reply);
+        }
+        Ok(answer) => {
+            // The last clone of a client ends its requests.
+            drop(client);
+            let queues = queues_of(answer, &context, &body.topic);
+            reply.send(assigned(&context, &body, queues));
+        }
+    });
 }
 
 /// The readable queues of this broker; nothing for an unknown topic.
