@@ -119,7 +119,7 @@ impl Appender {
         stage_all(&mut |message| self.encode_accepted(&mut staged.append_buffer, message));
         let mut outcomes = Vec::with_capacity(staged.append_buffer.queue_appends.len());
         self.append_all(&mut staged.append_buffer, AtBusy::Stop, |stored| {
-            outcomes.push(stored)
+            outcomes.push(stored);
         });
         self.staged_pool.release(staged);
         if self.shared.live.flush() == FlushDiskType::Sync {
