@@ -54,12 +54,14 @@ def _list(given: argparse.Namespace) -> int:
 
 def _resend(given: argparse.Namespace) -> int:
     count = 0
+    is_sending = False
     total: list[int] = []
     # Progress of each queue, so that an error or Ctrl-C can report what was sent again.
     reached: dict[tuple[str, int], int] = {}
     try:
         with Admin(name_server=given.name_server) as admin:
             for message in _letters(given, total):
+                is_sending = True
                 admin.resend_dead_letter(given.group, message)
                 count += 1
                 reached[message.broker, message.queue_id] = message.queue_offset
@@ -68,7 +70,8 @@ def _resend(given: argparse.Namespace) -> int:
                 elif count % _EACH == 0 and sys.stderr.isatty():
                     print(f"\r{count} of {sum(total)}", end="", file=sys.stderr, flush=True)
     except BaseException:
-        print(_stopped(count, reached), file=sys.stderr)
+        if is_sending:
+            print(_stopped(count, reached), file=sys.stderr)
         raise
     if not given.json:
         if count >= _EACH and sys.stderr.isatty():
