@@ -63,15 +63,16 @@ Clients, `Admin` and commands work with Apache's brokers from 4.6 on, with these
 
 _OLDER = (
     (
-        "before 5.1; later ones with `useServerSideResetOffset=false`",
+        "before 5.2, unless they are 5.1 with `useServerSideResetOffset=true`; later ones with "
+        "`useServerSideResetOffset=false`",
         "move one queue of a group whose members are connected",
         "`reset_offsets(queue=...)` raises `NotSupported`; without members it commits the offset",
     ),
     (
         "before 5.0",
         "POP",
-        "push consumers pull; `SimpleConsumer.receive`, `consume_modes` and `set_consume_mode` "
-        "raise `NotSupported`",
+        "push consumers pull; `set_consume_mode` raises `NotSupported`, and so does "
+        "`SimpleConsumer.receive` from 4.9.1 to 4.9.x; `consume_modes` shows no mode for them",
     ),
     (
         "before 4.9.2",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -106,9 +106,15 @@ def _serve(
             answers.start()
 
 
+def _received(connection: socket.socket) -> bytes:
+    with suppress(OSError):  # closed by the end of the test
+        return connection.recv(65_536)
+    return b""
+
+
 def _answer(connection: socket.socket, figures: Mapping[str, object], version: int) -> None:
     got = b""
-    while data := connection.recv(65_536):
+    while data := _received(connection):
         got += data
         while decoded := _core.Command.decode(got):
             request, used = decoded

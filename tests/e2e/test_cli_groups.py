@@ -18,6 +18,7 @@ from tests.e2e.wire import V4_6_1, ask, await_true
 
 from pyrmq import Admin, BrokerError, ConfigError, Producer, PullConsumer, PushConsumer
 from pyrmq._names import PERM_WRITE
+from pyrmq.admin import ConsumeMode
 from pyrmq.cli import main
 from pyrmq.codes import RequestCode
 from pyrmq.errors import NotSupported
@@ -163,10 +164,13 @@ def test_a_broker_without_pop_has_no_modes() -> None:
         silent_broker(running.name_server, FIGURES_OF_4_6_1, V4_6_1),
         Admin(name_server=running.name_server) as admin,
     ):
-        with pytest.raises(NotSupported, match=r"older than RocketMQ 5\.0"):
-            admin.consume_modes("kitchen", "silent-1")
-        with pytest.raises(NotSupported, match=r"older than RocketMQ 5\.0"):
+        admin.create_topic("silent-1", brokers=[running.brokers[0].name])
+        old = r"broker-silent \(.*\) is older than RocketMQ 5\.0"
+        with pytest.raises(NotSupported, match=old):
             admin.set_consume_mode("kitchen", "silent-1", "pop")
+        modes = admin.consume_modes("kitchen", "silent-1")
+        names = running.brokers[0].name, "broker-silent"
+        assert modes == dict.fromkeys(names, ConsumeMode(None, 0))
 
 
 def test_a_group_that_no_broker_knows_is_an_error_with_the_nearest_name(

@@ -41,11 +41,11 @@ class ModeAdmin:
 
         Returns:
             ``"pull"`` or ``"pop"`` by broker. A broker on which none was set has ``None``: its
-            `default_message_request_mode` applies, which is pull by default.
+            `default_message_request_mode` applies, which is pull by default. One before 5.0 has no
+            modes: push consumers pull from it.
 
         Raises:
             TopicNotFound: The name servers do not know the topic.
-            NotSupported: A broker is older than 5.0, which brought POP.
             BrokerError: A broker refused; the text says why.
 
         Example:
@@ -55,7 +55,9 @@ class ModeAdmin:
         names = self._master_names()
         found: dict[str, ConsumeMode] = {}
         for address in self._masters_of(topic):
-            _require_pop(self, address)
+            if not _has_modes(self, address):
+                found[names.get(address, address)] = ConsumeMode(None, 0)
+                continue
             answer = self._request(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
             groups = (body_of(answer).get("messageRequestModeMap") or {}).get(topic) or {}
             data = groups.get(group) or {}
@@ -108,8 +110,15 @@ class ModeAdmin:
         names = self._master_names()
         done: list[str] = []
         masters = self._masters_of(topic)
-        for address in masters:
-            _require_pop(self, address)
+        old = [address for address in masters if not _has_modes(self, address)]
+        if old:
+            one = f"{names.get(old[0], 'a broker')} ({old[0]})"
+            raise NotSupported(
+                f"{one} is older than RocketMQ 5.0, which brought POP and its modes: push "
+                f"consumers pull from it. Fix: set it when all brokers of `{topic}` are newer",
+                code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                address=old[0],
+            )
         for address in masters:
             self._request(
                 address, RequestCode.SET_MESSAGE_REQUEST_MODE, None, json.dumps(body).encode()
@@ -118,12 +127,6 @@ class ModeAdmin:
         return sorted(done)
 
 
-def _require_pop(admin: Requester, address: str) -> None:
+def _has_modes(admin: Requester, address: str) -> bool:
     # Brokers before 4.9.1 would send no answer to a request that they do not know.
-    if admin._version(address) < V5_0_0:
-        raise NotSupported(
-            f"the broker {address} is older than RocketMQ 5.0, which brought POP and its modes: "
-            "push consumers pull from it",
-            code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            address=address,
-        )
+    return admin._version(address) >= V5_0_0
