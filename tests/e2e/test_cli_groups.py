@@ -14,9 +14,10 @@ import pytest
 from tests.e2e.dashboards import FIGURES_OF_4_6_1, silent_broker
 from tests.e2e.test_cli_hardening import on_a_terminal
 from tests.e2e.timing import least
-from tests.e2e.wire import V4_6_1, ask, await_true
+from tests.e2e.wire import V4_6_1, V5_5_0, ask, await_true
 
 from pyrmq import Admin, BrokerError, ConfigError, Producer, PullConsumer, PushConsumer
+from pyrmq._admin.requests import on_each
 from pyrmq._names import PERM_WRITE
 from pyrmq.admin import ConsumeMode
 from pyrmq.cli import main
@@ -155,6 +156,37 @@ def test_a_group_moves_at_brokers_that_leave_this_to_its_members() -> None:
             admin.reset_offsets("kitchen", "orders", 4, queue=one)
         with pytest.raises(BrokerError, match="did you mean `kitchen`"):
             admin.reset_offsets("kitchne", "orders", 1, queue=one)
+
+
+def test_a_refusal_names_the_brokers_that_moved_the_group(two: Cluster) -> None:
+    with (
+        silent_broker(two.name_server, FIGURES_OF_4_6_1, V5_5_0),
+        Admin(name_server=two.name_server) as admin,
+    ):
+        moved = two.brokers[0].name
+        admin.create_topic("silent-1", queues=1, brokers=[moved])
+        with PullConsumer(name_server=two.name_server, group="cli-half", start="first") as consumer:
+            consumer.assign({QueueId("silent-1", moved, 0): 0})
+            consumer.commit()
+        with pytest.raises(NotSupported, match=f"moved at: {moved}") as caught:
+            admin.reset_offsets("cli-half", "silent-1", "first")
+        assert caught.value.address
+
+
+def test_brokers_that_fail_differently_are_all_named(two: Cluster) -> None:
+    one, other, away = (*(broker.address for broker in two.brokers), "127.0.0.1:1")
+    with Admin(name_server=two.name_server) as admin:
+
+        def work(address: str) -> None:
+            if address != one:
+                admin._request(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": "cli-nowhere"})
+
+        with pytest.raises(BrokerError) as caught:
+            on_each(admin, [one, away, other], work, done="done at")
+    text = str(caught.value)
+    assert "GET_TOPIC_STATS_INFO" in text
+    assert text.endswith(f"; no answer from a broker ({away}); done at: {two.brokers[0].name}")
+    assert caught.value.address == other
 
 
 def test_a_broker_without_pop_has_no_modes() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyrmq import _core
@@ -9,7 +11,7 @@ from pyrmq.errors import BrokerError, ConnectionLost, RequestTimeout, RmqError
 from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyrmq.remoting import Command
 
@@ -62,9 +64,15 @@ def on_each(
         work: Called with each address, in threads.
         done: For the error: what was done at the brokers that answered; nothing if empty.
 
+    Returns:
+        The answer of each broker.
+
     Raises:
-        RmqError: That of the first broker that failed, with its name if it was silent.
+        RmqError: That of the first broker that refused, else of the first silent one. The text
+            names all others that failed, and what was done where.
     """
+    if not addresses:
+        return {}
     found: dict[str, Answer] = {}
     failed: dict[str, RmqError] = {}
     if len(addresses) == 1:
@@ -85,14 +93,44 @@ def on_each(
                 failed[address] = error
     if not failed:
         return found
-    address, first = next(iter(failed.items()))
-    if not isinstance(first, RequestTimeout | ConnectionLost):
-        raise first
-    names = admin._master_names()
-    silent = ", ".join(f"{names.get(one, 'a broker')} ({one})" for one in failed)
+    raise _joined(admin, failed, f"{done}: " if done else "", [*found])
+
+
+def _joined(
+    admin: Requester, failed: Mapping[str, RmqError], done: str, found: Sequence[str]
+) -> RmqError:
+    """One error for all brokers that failed."""
+    silent = {
+        address: error
+        for address, error in failed.items()
+        if isinstance(error, RequestTimeout | ConnectionLost)
+    }
+    refused = [address for address in failed if address not in silent]
+    if refused and len(failed) == 1 and not (done and found):
+        return failed[refused[0]]
+    names: dict[str, str] = {}
+    # The names only add to the text: an error here must not replace it.
+    with suppress(RmqError):
+        names = admin._master_names()
+
+    def named(addresses: Iterable[str]) -> str:
+        return ", ".join(f"{names.get(one, 'a broker')} ({one})" for one in addresses)
+
     others = ", ".join(sorted(names.get(one, one) for one in found)) or "none"
-    note = f"; {done}: {others}" if done else ""
-    raise type(first)(f"no answer from {silent}: {first}{note}", address=address) from first
+    note = f"; {done}{others}" if done else ""
+    if refused:
+        first = failed[refused[0]]
+        joined = copy(first)
+        too = f"; {named(refused[1:])} failed, too" if len(refused) > 1 else ""
+        missing = f"; no answer from {named(silent)}" if silent else ""
+        joined.args = (f"{first}{too}{missing}{note}",)
+    else:
+        address, unanswered = next(iter(silent.items()))
+        first = unanswered
+        text = f"no answer from {named(silent)}: {first}{note}"
+        joined = type(unanswered)(text, address=address)
+    joined.__cause__ = first
+    return joined
 
 
 def body_of(answer: Command) -> dict[Any, Any]:
