@@ -118,8 +118,17 @@ def test_a_group_is_described_moved_and_deleted(pyrmq: Run, two: Cluster) -> Non
     pyrmq("group", "describe", "cli-kitchen", status=1)
 
 
+def has_members(address: str) -> bool:
+    """Whether a consumer of the group `kitchen` has reached a broker."""
+    fields = {"consumerGroup": "kitchen"}
+    return ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields).code == 0
+
+
 def test_a_group_moves_at_brokers_that_leave_this_to_its_members() -> None:
-    """As all brokers before 5.1 do: without members, the offsets are committed instead."""
+    """As all brokers before 5.1 do: without members, the offsets are committed instead.
+
+    A queue that the group has not committed changes nothing about that.
+    """
     with (
         cluster(brokers=2, use_server_side_reset_offset=False) as running,
         Admin(name_server=running.name_server) as admin,
@@ -140,8 +149,10 @@ def test_a_group_moves_at_brokers_that_leave_this_to_its_members() -> None:
                 seen += len(consumer.poll(timeout=10))
             consumer.commit()
             # The broker would move every queue, to the beginning.
-            with pytest.raises(NotSupported, match="while members are connected"):
+            with pytest.raises(NotSupported, match=r"connected .*useServerSideResetOffset=true"):
                 admin.reset_offsets("kitchen", "orders", 2, queue=one)
+            with pytest.raises(ConfigError, match="no broker has the queue"):
+                admin.reset_offsets("kitchen", "orders", 2, queue=one._replace(queue_id=9))
             assert committed() == (3, 3)
         assert admin.reset_offsets("kitchen", "orders", 2, queue=one) == {one: 2}
         assert committed() == (2, 3)
@@ -152,10 +163,43 @@ def test_a_group_moves_at_brokers_that_leave_this_to_its_members() -> None:
         assert admin.reset_offsets("kitchen", "orders", "first", queue=one) == {one: 0}
         assert admin.reset_offsets("kitchen", "orders", "last", queue=one) == {one: 3}
         assert committed() == (3, 3)
-        with pytest.raises(ConfigError, match="has 0 to 3"):
+        with pytest.raises(BrokerError, match="has 0 to 3"):
             admin.reset_offsets("kitchen", "orders", 4, queue=one)
         with pytest.raises(BrokerError, match="did you mean `kitchen`"):
             admin.reset_offsets("kitchne", "orders", 1, queue=one)
+        with pytest.raises(BrokerError, match="did you mean `kitchen`"):
+            admin.reset_offsets("kitchne", "orders", "first")
+        admin.create_topic("orders", queues=2, brokers=[other.broker])
+        new = other._replace(queue_id=1)
+        moved = {one: 0, other: 0, new: 0}
+        assert admin.reset_offsets("kitchen", "orders", "first") == moved
+        with PullConsumer(
+            name_server=running.name_server, group="kitchen", auto_commit=None
+        ) as consumer:
+            consumer.subscribe("orders")
+            await_true(lambda: has_members(running.brokers[1].address))
+            # The member learns of the new queue later.
+            admin.create_topic("orders", queues=3, brokers=[other.broker])
+            with pytest.raises(BrokerError, match=r"no offset of queue 2.*commit once") as caught:
+                admin.reset_offsets("kitchen", "orders", "last")
+            assert f"moved at: {one.broker}" in str(caught.value)
+
+
+def test_a_queue_moves_while_a_broker_that_does_not_have_it_is_silent() -> None:
+    with (
+        cluster(use_server_side_reset_offset=False) as running,
+        Admin(name_server=running.name_server, timeout=1) as admin,
+    ):
+        name = running.brokers[0].name
+        admin.create_topic("orders", queues=1)
+        with PullConsumer(name_server=running.name_server, group="kitchen") as consumer:
+            consumer.subscribe("orders")
+            await_true(lambda: has_members(running.brokers[0].address))
+        queue = QueueId("orders", name, 0)
+        with silent_broker(running.name_server):
+            assert admin.reset_offsets("kitchen", "orders", "last", queue=queue) == {queue: 0}
+            with pytest.raises(BrokerError, match="another one could not be asked"):
+                admin.reset_offsets("kitchne", "orders", "last", queue=queue)
 
 
 def test_a_refusal_names_the_brokers_that_moved_the_group(two: Cluster) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyrmq._admin.conflicts import conflicts_of, subscriptions_of
 from pyrmq._admin.requests import Requester, body_of, on_each, queue_of
-from pyrmq._admin.resets import commit_target, require_no_members, resets_by_itself
+from pyrmq._admin.resets import reset_queue, reset_refused, resets_by_itself
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import BrokerError, ConfigError
 
@@ -232,7 +232,8 @@ class GroupAdmin:
     ) -> dict[QueueId, int]:
         """Move a group to other offsets of a topic. Connected members follow at once.
 
-        A broker before 5.1 moves one queue only while no member is connected.
+        A broker with ``useServerSideResetOffset=false``, the default before 5.2, moves one queue
+        only while no member is connected. Brokers before 5.1 do not have this option.
 
         Args:
             group: Consumer group.
@@ -246,8 +247,8 @@ class GroupAdmin:
 
         Raises:
             TopicNotFound: The name servers do not know the topic.
-            NotSupported: A broker before 5.1 cannot move a single queue of connected members.
-            BrokerError: A broker refused; the text says why.
+            NotSupported: Such a broker cannot move a single queue of connected members.
+            BrokerError: A broker refused; the text says why, and which brokers moved the group.
 
         Example:
             >>> admin.reset_offsets("kitchen", "orders", "first")  # doctest: +SKIP
@@ -272,19 +273,15 @@ class GroupAdmin:
 
         def reset(address: str) -> dict[QueueId, int]:
             if queue is not None and not resets_by_itself(self, address):
-                self.require_group(group)
-                require_no_members(self, address, group)
-                return commit_target(self, address, group, topic, to, queue)
+                return reset_queue(self, address, group, topic, to, queue)
             try:
                 answer = self._request(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
             except BrokerError as error:
-                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
-                    raise
-                return commit_target(self, address, group, topic, to, queue)
+                return reset_refused(self, address, group, topic, to, queue, error)
             table = body_of(answer).get("offsetTable") or {}
             return {queue_of(name): int(offset) for name, offset in table.items()}
 
-        each = on_each(self, masters, reset, done="moved at").values() if masters else ()
+        each = on_each(self, masters, reset, done="moved at").values()
         found = {one: offset for moved in each for one, offset in moved.items()}
         if not found:
             raise ConfigError(f"no broker has the queue {queue} of the topic `{topic}`")
