@@ -27,6 +27,7 @@ __all__ = [
     "TIMER_TOPIC",
     "TOOLS_GROUP",
     "TRACE_TOPIC",
+    "V4_7_1",
     "V5_0_0",
     "Property",
     "reply_topic",
@@ -76,6 +77,8 @@ PERM_READ: Final = 4
 PERM_WRITE: Final = 2
 """Permission bit: may be written."""
 
+V4_7_1: Final = 355
+"""Ordinal of RocketMQ 4.7.1 in the version of a command."""
 V5_0_0: Final = 413
 """Ordinal of RocketMQ 5.0.0 in the version of a command."""
 

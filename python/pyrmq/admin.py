@@ -18,6 +18,7 @@ from pyrmq._admin.groups import GroupAdmin, GroupDescription, GroupLag, GroupMem
 from pyrmq._admin.messages import MessageAdmin, MessageTrace, MessageTrack
 from pyrmq._admin.modes import ConsumeMode, ModeAdmin
 from pyrmq._admin.requests import body_of as _body
+from pyrmq._admin.requests import on_each
 from pyrmq._admin.requests import queue_of as _queue
 from pyrmq._admin.values import (
     BrokerAddresses,
@@ -30,13 +31,14 @@ from pyrmq._client import log
 from pyrmq._client.security.credentials import Credentials
 from pyrmq._client.security.tls import Tls
 from pyrmq._client.values import name_servers
-from pyrmq._names import PERM_READ, PERM_WRITE, TEMPLATE_TOPIC, V5_0_0
+from pyrmq._names import PERM_READ, PERM_WRITE, TEMPLATE_TOPIC, V4_7_1
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import (
     ConfigError,
     ConnectionLost,
     NameServerUnreachable,
     RequestTimeout,
+    RmqError,
     RouteError,
     TopicNotFound,
 )
@@ -178,8 +180,10 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
             brokers: Create it only on these brokers, by name.
 
         Raises:
-            RouteError: There is no such broker.
-            BrokerError: A broker refused; the text says why.
+            ConfigError: There is no such broker or cluster.
+            RouteError: There is no broker.
+            BrokerError: A broker refused; the text says why, and at which brokers the topic was
+                created. So does that of a broker that did not answer.
 
         Example:
             >>> admin.create_topic("orders", queues=4)  # doctest: +SKIP
@@ -196,12 +200,15 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
             "topicSysFlag": 0,
             "order": order,
         }
-        for broker in self._masters(cluster, brokers):
-            answer = self._request(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-            if answer.version < V5_0_0:
-                # Brokers before 4.7.1 answer first and create it then.
-                name = self._master_names().get(broker, "")
-                self._await_queues(topic, TopicQueues(name, read, write, perm))
+        names = self._chosen(cluster, brokers)
+
+        def create(address: str) -> None:
+            answer = self._request(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+            if answer.version < V4_7_1:
+                # Such a broker answers first and registers the topic then.
+                self._await_queues(topic, names[address], read, write)
+
+        on_each(self, [*names], create, done="created at")
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete a topic with its messages, on every broker and name server.
@@ -348,13 +355,25 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
             addresses=";".join(self._name_servers),
         )
 
-    def _await_queues(self, topic: str, queues: TopicQueues) -> None:
+    def _await_queues(self, topic: str, broker: str, read: int, write: int) -> None:
         until = monotonic() + _REGISTRATION_S
-        while monotonic() < until:
-            with suppress(TopicNotFound):
-                if queues in self.route(topic).queues:
-                    return
-            sleep(0.01)
+        pause = 0.05
+        while True:
+            # The broker has the topic: an error of a name server is none of the request.
+            with suppress(RmqError):
+                for queues in self.route(topic).queues:
+                    # Such a broker may register its own permission instead of the topic's.
+                    given = queues.broker, queues.read_queues, queues.write_queues
+                    if given == (broker, read, write):
+                        return
+            left = until - monotonic()
+            if left <= 0:
+                break
+            sleep(min(pause, left))
+            pause *= 2
+        log.get("pyrmq.admin").warning(
+            "%s accepted the topic `%s`, but has not registered it yet", broker, topic
+        )
 
     def _master_names(self) -> dict[str, str]:
         brokers = [broker for members in self.cluster().values() for broker in members]
@@ -365,6 +384,10 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         return sorted(master for master in masters if master is not None)
 
     def _masters(self, cluster: str | None, brokers: Sequence[str] | None) -> list[str]:
+        return [*self._chosen(cluster, brokers)]
+
+    def _chosen(self, cluster: str | None, brokers: Sequence[str] | None) -> dict[str, str]:
+        """The broker name of each master's address."""
         clusters = self.cluster()
         if cluster is not None and cluster not in clusters:
             raise ConfigError(f"no cluster `{cluster}`; there are: {', '.join(clusters) or 'none'}")
@@ -378,11 +401,11 @@ class Admin(GroupAdmin, ModeAdmin, MessageAdmin):
         if unknown:
             names = ", ".join(broker.name for broker in known) or "none"
             raise ConfigError(f"no broker `{min(unknown)}`; there are: {names}")
-        masters = [
-            broker.master
+        masters = {
+            broker.master: broker.name
             for broker in known
             if broker.master is not None and (brokers is None or broker.name in brokers)
-        ]
+        }
         if not masters:
             raise RouteError(
                 "no broker with a master is registered. Fix: start one (`pyrmq broker`)"

@@ -120,6 +120,7 @@ def register(
     sys_flag: int = 0,
     port: int = 10000,
     zone: str = "",
+    perm: int = 6,
 ) -> None:
     """Register a master with these topics, two or more; it lives as long as the connection."""
     configs = {
@@ -127,7 +128,7 @@ def register(
             "topicName": topic,
             "readQueueNums": 4,
             "writeQueueNums": 4,
-            "perm": 6,
+            "perm": perm,
             "topicSysFlag": sys_flag,
             "topicFilterType": "SINGLE_TAG",
             "order": False,
