@@ -12,22 +12,32 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e.dashboards import FIGURES_OF_4_6_1, silent_broker
+from tests.e2e.pairs import Pair
 from tests.e2e.test_cli_hardening import on_a_terminal
 from tests.e2e.timing import least
 from tests.e2e.wire import V4_6_1, V5_5_0, ask, await_true
 
-from pyrmq import Admin, BrokerError, ConfigError, Producer, PullConsumer, PushConsumer
+from pyrmq import (
+    Admin,
+    BrokerError,
+    ConfigError,
+    Credentials,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+)
 from pyrmq._admin.requests import on_each
 from pyrmq._names import PERM_WRITE
 from pyrmq.admin import ConsumeMode
 from pyrmq.cli import main
 from pyrmq.codes import RequestCode
-from pyrmq.errors import NotSupported
+from pyrmq.errors import NotSupported, PermissionDenied
 from pyrmq.message import QueueId
 from pyrmq.testing import Cluster, cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     Run = Callable[..., list[str]]
 
@@ -200,6 +210,51 @@ def test_a_queue_moves_while_a_broker_that_does_not_have_it_is_silent() -> None:
             assert admin.reset_offsets("kitchen", "orders", "last", queue=queue) == {queue: 0}
             with pytest.raises(BrokerError, match="another one could not be asked"):
                 admin.reset_offsets("kitchne", "orders", "last", queue=queue)
+
+
+@pytest.mark.parametrize("is_by_broker", [True, False], ids=["by broker", "by members"])
+def test_a_queue_of_members_stays_if_a_broker_does_not_show_its_options(
+    tmp_path: Path, *, is_by_broker: bool
+) -> None:
+    """A broker that leaves resets to members would move every queue."""
+    rights = {"actions": ["Sub", "Update", "Get"], "decision": "Allow"}
+    entries = [{"resource": one, **rights} for one in ("Topic:orders", "Group:kitchen")]
+    users, root = tmp_path / "users.json", tmp_path / "root.json"
+    root.write_text(json.dumps({"accessKey": "root", "secretKey": "root-pass"}))
+    known = [{"username": "root", "password": "root-pass", "userType": "Super"}]
+    known.append({"username": "bob", "password": "bob-pass"})
+    acls = [{"subject": "User:bob", "policies": [{"entries": entries}]}]
+    users.write_text(json.dumps({"users": known, "acls": acls}))
+    users.chmod(0o600)
+    root.chmod(0o600)
+    checks = {
+        "authentication_enabled": True,
+        "authorization_enabled": True,
+        "auth_config_path": str(users),
+        "inner_client_credentials_path": str(root),
+        "use_server_side_reset_offset": is_by_broker,
+    }
+    running = Pair(tmp_path, [{}, checks, checks])
+    given: dict[str, Any] = {"name_server": running.address}
+    try:
+        with Admin(**given, credentials=Credentials("root", "root-pass")) as admin:
+            admin.create_topic("orders", queues=2, brokers=["broker1"])
+        given["credentials"] = Credentials("bob", "bob-pass")
+        queue = QueueId("orders", "broker1", 0)
+        with Admin(**given) as admin:
+            with PullConsumer(**given, group="kitchen") as consumer:
+                consumer.subscribe("orders")
+                code, fields = (
+                    RequestCode.GET_CONSUMER_CONNECTION_LIST,
+                    {"consumerGroup": "kitchen"},
+                )
+                at = running.brokers[0].address
+                await_true(lambda: admin._client.request(at, code, fields).code == 0)
+                with pytest.raises(PermissionDenied, match="permit this request, or stop"):
+                    admin.reset_offsets("kitchen", "orders", "last", queue=queue)
+            assert admin.reset_offsets("kitchen", "orders", "last", queue=queue) == {queue: 0}
+    finally:
+        running.stop()
 
 
 def test_a_refusal_names_the_brokers_that_moved_the_group(two: Cluster) -> None:

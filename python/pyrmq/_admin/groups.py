@@ -272,7 +272,7 @@ class GroupAdmin:
         ]
 
         def reset(address: str) -> dict[QueueId, int]:
-            if queue is not None and not resets_by_itself(self, address):
+            if queue is not None and not resets_by_itself(self, address, group):
                 return reset_queue(self, address, group, topic, to, queue)
             try:
                 answer = self._request(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)

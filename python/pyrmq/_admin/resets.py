@@ -8,6 +8,7 @@ would move all of them, to the beginning.
 
 from __future__ import annotations
 
+from copy import copy
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -30,13 +31,24 @@ if TYPE_CHECKING:
 _OPTION = b"useServerSideResetOffset=true"
 
 
-def resets_by_itself(admin: Requester, address: str) -> bool:
-    """Whether a broker resets offsets by itself, and so those of one queue as well."""
+def resets_by_itself(admin: Requester, address: str, group: str) -> bool:
+    """Whether a broker resets offsets by itself, and so those of one queue as well.
+
+    Raises:
+        PermissionDenied: The broker does not tell, and a wrong guess would move every queue.
+    """
     try:
         options = admin._request(address, RequestCode.GET_BROKER_CONFIG).body or b""
-    except PermissionDenied:
-        # Brokers with the permissions of 5.3 do so by default.
-        return True
+    except PermissionDenied as error:
+        # Without members a request for one queue moves that queue, or nothing.
+        if not _has_members(admin, address, group):
+            return True
+        refusal = copy(error)
+        refusal.args = (
+            f"whether the broker {address} can move one queue while members of `{group}` are "
+            f"connected is in its options: {error}. Fix: permit this request, or stop the members",
+        )
+        raise refusal from error
     return _OPTION in options.replace(b" ", b"")
 
 
