@@ -496,16 +496,38 @@ def test_such_a_spark_never_goes_back_after_a_restart() -> None:
     assert stream.read(to_json(Position({A: 10})), end) == [(A, 10, 15)]
 
 
-@pytest.mark.parametrize(("made_ms", "read"), [(1_000_000, [(A, 0, 3)]), (0, [])])
-def test_such_a_spark_reads_what_a_topic_made_anew_has_after_a_restart(
-    made_ms: int, read: list[tuple[Queue, int, int]]
+@pytest.mark.parametrize(
+    ("highest", "made_ms", "read"),
+    [
+        (3, 1_000_000, [(A, 0, 3)]),
+        (9, 1_000_000, [(A, 0, 9)]),
+        (12, 1_000_000, [(A, 0, 12)]),
+        (3, 0, []),
+        (9, 0, []),
+        (12, 0, [(A, 9, 12)]),
+    ],
+)
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_such_a_spark_notices_after_a_restart_that_a_topic_was_made_anew(
+    highest: int, made_ms: int, read: list[tuple[Queue, int, int]], fail: str
 ) -> None:
-    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest", failOnDataLoss="false")
+    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest", failOnDataLoss=fail)
     end = stream.latest(stream.progress.initial())
     stream.again()
-    stream.cluster.queues[A] = Bounds(0, 3)
+    stream.cluster.queues[A] = Bounds(0, highest)
     stream.cluster.made_ms[A] = made_ms
-    assert stream.read(end, stream.progress.latest(None, limit=0)) == read
+    later = stream.progress.latest(None, limit=0)
+    if fail == "true" and (made_ms or highest < 9):
+        with pytest.raises(DataLossError, match="queue 0: was at 9"):
+            stream.read(end, later)
+        return
+    assert stream.read(end, later) == read
+    # A process that reads this batch again gets the same of it.
+    stream.again()
+    assert stream.read(end, later) == read
+    stream.cluster.queues[A] = Bounds(0, 20)
+    stream.clock.now += 1
+    assert stream.read(later, stream.progress.latest(None, limit=0)) == [(A, highest, 20)]
 
 
 def test_a_query_begins_at_what_its_group_has_committed() -> None:

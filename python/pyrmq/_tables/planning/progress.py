@@ -228,18 +228,39 @@ class Progress:
                 self._lost(f"{stood}, now has {held.lowest} to {held.highest}")
                 # Only an end that was planned without a start (Spark 4.1) is below it.
                 lower[queue] = min(at, self._first_after(held, queue, given.marks.get(queue)))
+        if upper.start is not None and not is_first:
+            # Spark 4.1 got this end before it passed a start: nothing has compared the start yet.
+            lower |= self._begun_anew(given, there, lower)
         if is_replayed:
             there |= self._left_of(given, upper, lower)
         return tasks_of(self.options, lower, there, self._seen.bounds, self.cluster)
+
+    @property
+    def _replay(self) -> Replay:
+        return Replay(self.cluster, self.options.timeout_ms, self.clock, self.sleep)
+
+    def _begun_anew(self, start: Position, there: Offsets, lower: Offsets) -> Offsets:
+        """Return where a batch begins in queues whose message before its start is another one."""
+        bounds = self._seen.bounds
+        begins = {
+            queue: at
+            for queue, at in start.offsets.items()
+            if lower.get(queue) == at <= there.get(queue, -1)
+        }
+        begun: Offsets = {}
+        for queue, what in sorted(self._replay.others(start.marks, begins, bounds).items()):
+            self._lost(what)
+            after = self._first_after(bounds[queue], queue, start.marks[queue])
+            begun[queue] = min(there[queue], after)
+        return begun
 
     def _left_of(self, start: Position, end: Position, lower: Offsets) -> Offsets:
         """Return where a batch ends in queues that no longer have the planned messages.
 
         That is where the next batch begins after the loss: no message is read twice.
         """
-        replay = Replay(self.cluster, self.options.timeout_ms, self.clock, self.sleep)
         ends: Offsets = {}
-        losses = replay.losses(start, end, lower, self._seen.bounds)
+        losses = self._replay.losses(start, end, lower, self._seen.bounds)
         for queue, what in sorted(losses.items()):
             self._lost(what)
             held, mark = self._seen.bounds[queue], end.marks.get(queue)

@@ -61,14 +61,21 @@ class Replay:
             for queue, at in start.offsets.items()
             if queue in moved and lower.get(queue) == at
         }
-        found = self._others(start.marks, begins, bounds)
-        for queue, what in self._others(end.marks, moved, bounds).items():
+        found = self.others(start.marks, begins, bounds)
+        for queue, what in self.others(end.marks, moved, bounds).items():
             found.setdefault(queue, what)
         return {**shorter, **found}
 
-    def _others(
+    def others(
         self, marks: Mapping[Queue, Mark], positions: Offsets, bounds: Mapping[Queue, Bounds]
     ) -> dict[Queue, str]:
+        """Return the queues where another message is before a position, each with both messages.
+
+        Args:
+            marks: the messages that were before the positions.
+            positions: offset of each queue that is compared.
+            bounds: the current bounds of the queues.
+        """
         there = {
             queue: at
             for queue, at in positions.items()
