@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import socket
 import subprocess
 import sys
 import termios
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -449,23 +450,43 @@ def test_the_command_prints_findings_for_people_and_for_programs(
     assert json.loads(line)["check"] == "name-server-name"
 
 
-def on_a_terminal(columns: int, *words: str) -> str:
-    """Run the command on a terminal of this width; return what it wrote there."""
+DOCTOR = """
+import signal
+import sys
+from pyrmq.cli import main
+
+# A shell starts what runs in its background with SIGINT ignored, and Python leaves it so.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main(["doctor", *sys.argv[1:]]))
+"""
+
+
+def on_a_terminal(columns: int, *words: str, interrupted: bool = False) -> str:
+    """Run the command on a terminal of this width; return what it wrote there.
+
+    Args:
+        columns: The terminal's width.
+        words: Arguments of the command.
+        interrupted: Press Ctrl-C as soon as it waits for a server.
+    """
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
-    command = [sys.executable, "-m", "pyrmq", "doctor", *words]
+    command = [sys.executable, "-c", DOCTOR, *words]
     process = subprocess.Popen(command, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    seen = b""
+    seen, status = b"", 130 if interrupted else 1
     try:
         while part := os.read(ours, 65536):
             seen += part
+            if interrupted and b"waiting for" in seen:
+                interrupted = False
+                process.send_signal(signal.SIGINT)
     except OSError:
         # The other side of the terminal is closed.
         pass
     finally:
         os.close(ours)
-    assert process.wait(30) == 1, seen
+    assert process.wait(30) == status, seen
     return seen.decode()
 
 
@@ -487,6 +508,20 @@ def test_a_terminal_shows_which_server_is_waited_for_and_which_check_runs() -> N
     assert cut == [step[:29] for step in steps[1:-1]]
     assert "\x1b" not in plain
     assert json.loads(plain)["check"] == "name-server-port"
+
+
+@pytest.mark.parametrize("servers", [1, 40])
+def test_ctrl_c_does_not_wait_for_silent_servers(servers: int) -> None:
+    with ExitStack() as silent:
+        links = [silent.enter_context(socket.create_server((HOST, 0))) for _ in range(servers)]
+        names = ";".join(f"{HOST}:{link.getsockname()[1]}" for link in links)
+        began = time.monotonic()
+        shown = on_a_terminal(200, "-n", names, "--timeout", "20", interrupted=True)
+        took = time.monotonic() - began
+    # With the start of the interpreter.
+    assert took < 5
+    assert "error" not in shown
+    assert shown.endswith("\r\x1b[K")
 
 
 def test_a_pipe_gets_no_progress() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = ["BrokerFacts", "Facts", "Member", "NameServerFacts", "Query", "collect"]
-
-_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,31 +129,28 @@ def collect(query: Query, report: Callable[[str], object] = lambda _: None) -> F
     """
     client = Client(connect_timeout=query.timeout)
     try:
-        with ThreadPoolExecutor(_AT_ONCE, "pyrmq-doctor") as pool:
-            servers = from_all(
-                pool,
-                "name server",
-                query.name_servers,
-                query.name_servers,
-                lambda address: _name_server(Server(client, query.timeout, address), query),
-                report,
-            )
-            places = sorted(
-                {
-                    (name, number, address)
-                    for server in servers
-                    for (name, number), address in server.brokers.items()
-                }
-            )
-            links = {address: Server(client, query.timeout, address) for _, _, address in places}
-            brokers = from_all(
-                pool,
-                "broker",
-                [f"{name} ({address})" for name, _, address in places],
-                places,
-                lambda place: _broker(links[place[2]], place[0], place[1]),
-                report,
-            )
+        servers = from_all(
+            "name server",
+            query.name_servers,
+            query.name_servers,
+            lambda address: _name_server(Server(client, query.timeout, address), query),
+            report,
+        )
+        places = sorted(
+            {
+                (name, number, address)
+                for server in servers
+                for (name, number), address in server.brokers.items()
+            }
+        )
+        links = {address: Server(client, query.timeout, address) for _, _, address in places}
+        brokers = from_all(
+            "broker",
+            [f"{name} ({address})" for name, _, address in places],
+            places,
+            lambda place: _broker(links[place[2]], place[0], place[1]),
+            report,
+        )
         return Facts(query, servers, brokers, _members(links, query, brokers, report))
     finally:
         client.close()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
 from pyrmq import _core
@@ -22,7 +24,9 @@ __all__ = ["Server", "from_all"]
 _Target = TypeVar("_Target")
 _Found = TypeVar("_Found")
 
+_AT_ONCE = 32
 _MIN_WAIT_S = 4.5
+_SIGNAL_S = 0.2
 _LEAST_S = 0.05
 """With less time left a request is not sent."""
 
@@ -63,21 +67,51 @@ class Server:
 
 
 def from_all(
-    pool: ThreadPoolExecutor,
     kind: str,
     names: Sequence[str],
     servers: Sequence[_Target],
     request: Callable[[_Target], _Found],
     report: Callable[[str], object],
 ) -> list[_Found]:
-    """Query servers at the same time, and report which one is waited for."""
-    requests = {
-        pool.submit(request, server): name for name, server in zip(names, servers, strict=True)
-    }
+    """Query servers at the same time, and report which one is waited for.
+
+    Ctrl-C ends the wait at once: the threads are daemons, which nothing joins, unlike those of an
+    executor, and no further request is sent.
+    """
+    requests: dict[Future[_Found], str] = {Future(): name for name in names}
+    left: SimpleQueue[tuple[Future[_Found], _Target]] = SimpleQueue()
+    for pair in zip(requests, servers, strict=True):
+        left.put(pair)
+    for _ in range(min(_AT_ONCE, len(requests))):
+        Thread(target=_work, args=(left, request), name="pyrmq-doctor", daemon=True).start()
     missing = set(requests)
-    while missing:
-        first = next(name for one, name in requests.items() if one in missing)
-        done = len(requests) - len(missing)
-        report(f"{kind}s: {done} of {len(requests)} done, waiting for {first}")
-        missing = wait(missing, return_when=FIRST_COMPLETED).not_done
+    try:
+        while missing:
+            first = next(name for one, name in requests.items() if one in missing)
+            done = len(requests) - len(missing)
+            report(f"{kind}s: {done} of {len(requests)} done, waiting for {first}")
+            ended: set[Future[_Found]] = set()
+            while not ended:
+                # A signal that comes just before a wait does not end it.
+                ended, missing = wait(missing, _SIGNAL_S, return_when=FIRST_COMPLETED)
+    except BaseException:
+        for one in missing:
+            one.cancel()
+        raise
     return [one.result() for one in requests]
+
+
+def _work(
+    left: SimpleQueue[tuple[Future[_Found], _Target]], request: Callable[[_Target], _Found]
+) -> None:
+    while True:
+        try:
+            one, server = left.get_nowait()
+        except Empty:
+            return
+        if not one.set_running_or_notify_cancel():
+            continue
+        try:
+            one.set_result(request(server))
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            one.set_exception(error)
