@@ -461,18 +461,21 @@ sys.exit(main(["doctor", *sys.argv[1:]]))
 """
 
 
-def on_a_terminal(columns: int, *words: str, interrupted: bool = False) -> str:
+def on_a_terminal(columns: int, *words: str, interrupted: bool = False, term: str = "xterm") -> str:
     """Run the command on a terminal of this width; return what it wrote there.
 
     Args:
         columns: The terminal's width.
         words: Arguments of the command.
         interrupted: Press Ctrl-C as soon as it waits for a server.
+        term: The terminal's kind.
     """
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
     command = [sys.executable, "-c", DOCTOR, *words]
-    process = subprocess.Popen(command, stdout=theirs, stderr=theirs)
+    process = subprocess.Popen(
+        command, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": term}
+    )
     os.close(theirs)
     seen, status = b"", 130 if interrupted else 1
     try:
@@ -497,6 +500,7 @@ def test_a_terminal_shows_which_server_is_waited_for_and_which_check_runs() -> N
         wide = on_a_terminal(200, *words)
         narrow = on_a_terminal(30, *words)
         plain = on_a_terminal(200, *words, "--json")
+        dumb = on_a_terminal(200, *words, term="dumb")
     steps = wide.split("\r\x1b[K")
     assert steps[1] == f"name servers: 0 of 1 done, waiting for {address}"
     assert steps[2:-1] == [
@@ -506,7 +510,8 @@ def test_a_terminal_shows_which_server_is_waited_for_and_which_check_runs() -> N
     assert steps[-1].startswith("error: name server")
     cut = narrow.split("\r\x1b[K")[1:-1]
     assert cut == [step[:29] for step in steps[1:-1]]
-    assert "\x1b" not in plain
+    assert "\x1b" not in plain + dumb
+    assert dumb.startswith("error: name server")
     assert json.loads(plain)["check"] == "name-server-port"
 
 

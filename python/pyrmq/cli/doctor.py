@@ -28,7 +28,7 @@ def run(verb: str, words: list[str]) -> int:
     # After the arguments: `--help` needs none of it.
     from pyrmq.doctor import CHECKS, examine
 
-    show = not given.json and sys.stdout.isatty() and sys.stderr.isatty()
+    show = not given.json and _is_terminal()
     try:
         found = examine(
             given.name_server,
@@ -49,6 +49,11 @@ def run(verb: str, words: list[str]) -> int:
         if not found:
             print(f"{given.name_server}: {len(CHECKS)} checks, nothing wrong")
     return 1 if any(finding.level == "error" for finding in found) else 0
+
+
+def _is_terminal() -> bool:
+    """Return whether the output is a terminal that can wipe a line; `TERM=dumb` says that not."""
+    return sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _show(step: str) -> None:
