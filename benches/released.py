@@ -59,7 +59,7 @@ def read_release(path: Path) -> Release:
     for number, run in enumerate(runs):
         if not isinstance(run, dict) or not isinstance(run.get("rows"), list):
             raise ResultsError(f"{path}: run {number} has no rows")
-        wrong = problems(run)
+        wrong = problems(run) or _unusable(run)
         if wrong:
             raise ResultsError(f"{path}: run {number}: {'; '.join(wrong[:5])}")
     names = Counter(slug(row["name"]) for run in runs for row in run["rows"])
@@ -70,21 +70,27 @@ def read_release(path: Path) -> Release:
 
 
 def write_release(path: Path, runs: Sequence[Run]) -> None:
-    """Write the released figures."""
+    """Replace the released figures; a failure leaves the old file as it was."""
     text = json.dumps({"format": FORMAT, "runs": runs}, indent=1, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    written = path.with_name(f"{path.name}.new")
+    written.write_text(text + "\n", encoding="utf-8")
+    written.replace(path)
 
 
 def merged(runs: Sequence[Run], new: Iterable[Run]) -> list[Run]:
     """Return all runs, each with those of its rows that no later one measured.
 
     Raises:
-        ResultsError: A new run is a quick one, whose figures are not worth releasing.
+        ResultsError: A new run is a quick one, whose figures are not worth releasing, has no rows,
+            or has a row that no table can show.
     """
     every = [*runs]
     for run in new:
         if run["options"].get("quick"):
             raise ResultsError(f"the run of {run['taken']} is a quick one: measure without QUICK=1")
+        wrong = _unusable(run) if run["rows"] else ["it has no rows"]
+        if wrong:
+            raise ResultsError(f"the run of {run['taken']}: {'; '.join(wrong[:5])}")
         every.append({key: value for key, value in run.items() if key != "format"})
     every.sort(key=lambda run: str(run["taken"]))
     newest = {slug(row["name"]): at for at, run in enumerate(every) for row in run["rows"]}
@@ -96,6 +102,35 @@ def merged(runs: Sequence[Run], new: Iterable[Run]) -> list[Run]:
         for at, run in enumerate(every)
     ]
     return [run for run in kept if run["rows"]]
+
+
+def replaced(before: Sequence[Run], after: Sequence[Run], new: Iterable[Run]) -> list[str]:
+    """Say how many rows of new runs were taken, and which were measured less than those before."""
+    earlier, now = release_of(before), release_of(after)
+    every = {(slug(row["name"]), run["taken"]) for run in new for row in run["rows"]}
+    taken = sorted(name for name, at in every if now.run_of[name]["taken"] == at)
+    said = [f"{len(taken)} rows taken, {len(every) - len(taken)} older than the released ones"]
+    for name in taken:
+        was = earlier.run_of[name]["options"] if name in earlier.run_of else {}
+        options = now.run_of[name]["options"]
+        said += [
+            f"{name}: {key} {options[key]}, before {was[key]}"
+            for key in ("rounds", "scale")
+            if key in was and key in options and options[key] < was[key]
+        ]
+    return said
+
+
+def _unusable(run: Run) -> list[str]:
+    """Say which rows of a run have no figures of ours, or none that a ratio can be made of."""
+    found = []
+    for row in run["rows"]:
+        figures = row["figures"]
+        if "ours" not in figures:
+            found.append(f"row {row['name']} has no figures of `ours`")
+        elif row["rival"] in figures and 0 in [*figures["ours"], *figures[row["rival"]]]:
+            found.append(f"row {row['name']} has a figure of 0, which has no ratio to another")
+    return found
 
 
 def _kept(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from benches import plots
 from benches.open_loop import PERCENTILES
 from benches.open_loop import merged as merged_turns
-from benches.released import merged, read_release, write_release
+from benches.released import merged, read_release, replaced, write_release
 from benches.results import ResultsError, read, rows_of
 
 if TYPE_CHECKING:
@@ -331,9 +331,12 @@ def write_docs(*, check: bool) -> int:
 
 
 def merge(paths: Sequence[Path]) -> int:
-    """Take the rows of results files into the released figures."""
+    """Take the rows of results files into the released figures, and say how many were taken."""
     before = read_release(RELEASE).runs if RELEASE.exists() else []
-    write_release(RELEASE, merged(before, [read(path) for path in paths]))
+    new = [read(path) for path in paths]
+    after = merged(before, new)
+    write_release(RELEASE, after)
+    print("\n".join(replaced(before, after, new)))
     return 0
 
 

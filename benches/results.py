@@ -104,6 +104,8 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
             f"{where}: `{key}` is no text" for key in TEXTS if not isinstance(row.get(key), str)
         ]
         name = slug(str(row.get("name")))
+        if not name:
+            found.append(f"{where}: `name` has no ASCII letter or digit")
         if name in names:
             found.append(f"{where} is there twice")
         names.add(name)
@@ -116,13 +118,21 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def _is_finite(value: float) -> bool:
+    """Return whether a figure is one, and no integer that is too large for a float."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def _of_samples(where: str, samples: object) -> Iterator[str]:
     if not isinstance(samples, dict):
         yield f"{where} is no object"
         return
     for side, values in samples.items():
         good = isinstance(values, list) and all(
-            type(value) in {int, float} and math.isfinite(value) for value in values
+            type(value) in {int, float} and _is_finite(value) for value in values
         )
         if not good or not values:
             yield f"{where}, {side}: {str(values)[:60]} are no figures"
@@ -165,7 +175,7 @@ def _of_percentiles(where: str, found: object) -> Iterator[str]:
         return
     for name in (prefix + name for prefix in ("", "late_") for name in PERCENTILES):
         value = found.get(name)
-        if not isinstance(value, int | float) or not math.isfinite(value):
+        if not isinstance(value, int | float) or not _is_finite(value):
             yield f"{where}: `{name}` is {value!r}, not a figure"
 
 

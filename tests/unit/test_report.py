@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from benches import plots, report
 from benches.open_loop import OpenLoop, is_available
-from benches.released import merged, read_release, release_of
+from benches.released import merged, read_release, release_of, write_release
 from benches.results import FORMAT, ResultsError, load, machine, read, save
 from benches.row import Row
 
@@ -188,6 +188,62 @@ def test_a_quick_run_is_not_released(tmp_path: Path) -> None:
         merged([], [run])
 
 
+def test_merge_says_what_it_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(report, "RELEASE", tmp_path / "figures.json")
+    full = {"rounds": 5, "scale": 1.0}
+    first = saved(tmp_path / "a.json", row("lone", [1], [2]), row("push", [3], [4]), options=full)
+    assert report.main(["merge", str(first)]) == 0
+    assert capsys.readouterr().out == "2 rows taken, 0 older than the released ones\n"
+    old = saved(tmp_path / "b.json", row("lone", [9], [9]), taken="2020-01-01T00:00:00+00:00")
+    assert report.main(["merge", str(old)]) == 0
+    assert capsys.readouterr().out == "0 rows taken, 1 older than the released ones\n"
+    less = {"rounds": 1, "scale": 0.1}
+    new = {"taken": "2026-11-25T00:00:00+00:00", "options": less}
+    assert (
+        report.main(["merge", str(saved(tmp_path / "c.json", row("lone", [1], [2]), **new))]) == 0
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "1 rows taken, 0 older than the released ones",
+        "lone: rounds 1, before 5",
+        "lone: scale 0.1, before 1.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([], "it has no rows"),
+        ([Row(name="a", what="a", unit="s", target="", figures={"theirs": [1]})], "no figures of"),
+        ([row("a", [1], [0])], "row a has a figure of 0"),
+        ([row("a", [0], [1])], "row a has a figure of 0"),
+    ],
+)
+def test_a_row_that_no_table_can_show_is_not_released(
+    tmp_path: Path, rows: list[Row], words: str
+) -> None:
+    path = saved(tmp_path / "a.json")
+    raw = json.loads(path.read_text()) | {"rows": [vars(one) for one in rows]}
+    path.write_text(json.dumps(raw))
+    with pytest.raises(ResultsError, match=words):
+        merged([], [read(path)])
+    if rows:
+        with pytest.raises(ResultsError, match=words):
+            read_release(released(tmp_path / "figures.json", raw))
+
+
+def test_a_write_that_fails_leaves_the_released_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = released(tmp_path / "figures.json", read(saved(tmp_path / "a.json", row("a", [1], [2]))))
+    before = path.read_text()
+    # What cannot be encoded ends the write after the file was opened.
+    with pytest.raises(UnicodeEncodeError):
+        write_release(path, [{"taken": "\ud800"}])
+    assert path.read_text() == before
+
+
 @pytest.mark.parametrize(
     ("runs", "words"),
     [
@@ -272,6 +328,8 @@ def test_what_bench_saves_has_the_form_that_is_read(tmp_path: Path) -> None:
         ({"taken": None}, "`taken` is None, not a str"),
         ({"machine": []}, r"`machine` is \[\], not a dict"),
         ({"rows": [5]}, "row 0 is no object"),
+        ({"rows": [vars(row("lone", [10**400], [1]))]}, "`figures`, ours: .* are no figures"),
+        ({"rows": [vars(row("—", [1], [2]))]}, "row —: `name` has no ASCII letter or digit"),
         ({"rows": [vars(row("lone", [], [1]))]}, r"row lone: `figures`, ours: \[\] are no figures"),
         ({"rows": [vars(row("lone", [1], [2])) | {"unit": 3}]}, "row lone: `unit` is no text"),
         ({"rows": [vars(row("lone", [1], [2]))] * 2}, "row lone is there twice"),
