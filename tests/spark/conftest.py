@@ -23,8 +23,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-LIMITS = (
-    bool(importlib.util.find_spec("pyspark")) and importlib.metadata.version("pyspark") >= "4.2"
+
+def has_limits(version: str) -> bool:
+    """Return whether a Spark of this version limits each batch of a Python source."""
+    return tuple(map(int, version.split(".")[:2])) >= (4, 2)
+
+
+LIMITS = bool(importlib.util.find_spec("pyspark")) and has_limits(
+    importlib.metadata.version("pyspark")
 )
 """Whether Spark limits each batch of a Python source; 4.1 runs one batch for what is there."""
 NUMBERS = itertools.count(1)

@@ -12,6 +12,7 @@ import pytest
 
 from pyrmq.errors import ConfigError
 from pyrmq.spark import local
+from tests.spark.conftest import has_limits
 
 pytest.importorskip("pyspark")
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,3 +90,10 @@ def test_a_pyspark_of_a_spark_distribution_has_no_metadata(
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     assert local.missing_parts() is None
+
+
+@pytest.mark.parametrize(
+    ("release", "has"), [("4.1.1", False), ("4.2.0", True), ("4.10.0.dev1", True), ("5.0.0", True)]
+)
+def test_which_spark_limits_batches(release: str, *, has: bool) -> None:
+    assert has_limits(release) is has
