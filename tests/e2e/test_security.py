@@ -446,7 +446,10 @@ def test_credentials_of_the_environment_that_an_option_replaces_are_named_once(
         for name in ("alice", "bob")
     )
     monkeypatch.setenv("PYRMQ_CREDENTIALS", str(named))
-    for same in (None, Credentials.from_file(named), Credentials.from_environment()):
+    link = tmp_path / "link.json"
+    link.symlink_to(named)
+    files = (Credentials.from_file(path) for path in (named, link))
+    for same in (None, Credentials.from_environment(), *files):
         Client(credentials=same).close()
     assert caplog.records == []
     for _ in range(2):

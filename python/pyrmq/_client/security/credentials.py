@@ -274,6 +274,8 @@ def _warn_of_unused(used: Credentials) -> None:
     named = os.environ.get(PYRMQ_CREDENTIALS, "")
     if not named or named in _warned or _absolute(named) == used._source:
         return
+    if used._source and os.path.realpath(named) == os.path.realpath(used._source):
+        return
     _warned.add(named)
     log.get("pyrmq.credentials").warning(
         "credentials are given twice: the option `credentials` with the user %r%s is used, and "
