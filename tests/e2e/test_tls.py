@@ -485,6 +485,7 @@ def test_a_password_in_the_environment_and_in_a_file_is_an_error(
             Producer(name_server="127.0.0.1:1", credentials=credentials)
         assert str(file) in str(raised.value)
         assert "hush" not in str(raised.value)
+        assert str(raised.value).endswith("or give this client the option `tls`")
     # The option `tls` says which one counts: neither.
     assert chosen_tls(credentials, Tls(verify=False)) == Tls(verify=False)
 

@@ -263,7 +263,7 @@ def check_one_password(of_file: Tls, file: str | None) -> None:
         raise ConfigError(
             "the password of the client's key is given twice: in the environment variable "
             f"{PYRMQ_TLS_KEY_PASSWORD} and as `keyPassword` of `tls` in `{file}`: remove one of "
-            "them"
+            "them, or give this client the option `tls`"
         )
 
 
