@@ -168,6 +168,29 @@ def test_a_server_that_hangs_after_its_first_answer_is_given_up(
     assert seen.name_servers[0].dialed.step == "answered"
 
 
+@pytest.mark.parametrize("which", ["name server", "broker"])
+def test_a_server_that_hangs_after_its_first_answer_is_named(
+    which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyrmq.doctor.servers._MIN_WAIT_S", 0.3)
+    with (
+        own_name_server(tmp_path) as names,
+        own_broker(names.address, tmp_path / "store") as broker,
+        Connection(names.address) as registration,
+        hanging(names.address if which == "name server" else broker.address) as (address, _),
+    ):
+        broker.await_registration()
+        name_server = address
+        if which == "broker":
+            name_server = names.address
+            register(registration, "far", ["a", "b"], port=split(address)[1])
+        findings = {one.check: one for one in examine(name_server, timeout=0.3)}
+    assert findings["server-hangs"].level == "warning"
+    place = f"broker far ({address})" if which == "broker" else f"name server {address}"
+    assert findings["server-hangs"].cause.startswith(f"{place} does not answer each request")
+    assert findings["server-hangs"].cause.endswith(" within 300 ms")
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("which", ["name server", "broker"])
 def test_a_server_that_hangs_takes_less_than_five_seconds(which: str, tmp_path: Path) -> None:

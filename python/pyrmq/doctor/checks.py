@@ -165,6 +165,13 @@ CHECKS: Sequence[Check] = (
         probes.broker_descriptors,
     ),
     Check(
+        "server-hangs",
+        "warning",
+        "{title} does not answer each request, so not every check was made: {detail}",
+        "read its log, and see whether its processors or its disk are overloaded",
+        probes.server_hangs,
+    ),
+    Check(
         "clock",
         "warning",
         "the clock of {title} is {seconds} s {direction} this machine's",

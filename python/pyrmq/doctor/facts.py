@@ -52,6 +52,7 @@ class NameServerFacts:
         config: Its options by Apache's names (request 319).
         route: Answer about the topic, if one was given.
         clock_offset: Its clock minus ours in seconds, if it reports its time.
+        unanswered: Why a request after the first one had no answer; empty if each had one.
     """
 
     address: str
@@ -62,6 +63,12 @@ class NameServerFacts:
     config: Mapping[str, str] = field(default_factory=dict)
     route: _core.Command | None = None
     clock_offset: float | None = None
+    unanswered: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name in texts."""
+        return f"name server {self.address}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,7 @@ class BrokerFacts:
         config: Its options by Apache's names (request 26).
         status: State of pyrmq's broker; empty for Apache's.
         clock_offset: Its clock minus ours in seconds.
+        unanswered: Why a request after the first one had no answer; empty if each had one.
     """
 
     name: str
@@ -88,6 +96,7 @@ class BrokerFacts:
     config: Mapping[str, str] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
     clock_offset: float | None = None
+    unanswered: str = ""
 
     @property
     def title(self) -> str:
@@ -187,6 +196,7 @@ def _name_server(server: Server, query: Query) -> NameServerFacts:
         _config(server, RequestCode.GET_NAMESRV_CONFIG),
         route,
         clock_offset,
+        server.unanswered,
     )
 
 
@@ -211,7 +221,9 @@ def _broker(server: Server, name: str, number: int) -> BrokerFacts:
     offset = _offset(status.get("time_ms"), requested_at)
     if offset is None:
         offset = _offset(_time_of(runtime), began)
-    return BrokerFacts(name, number, address, dialed, runtime, config, status, offset)
+    return BrokerFacts(
+        name, number, address, dialed, runtime, config, status, offset, server.unanswered
+    )
 
 
 def _config(server: Server, code: int) -> dict[str, str]:

@@ -39,6 +39,7 @@ __all__ = [
     "open_broker",
     "open_name_server",
     "revoked_certificates",
+    "server_hangs",
     "topic_missing",
     "topic_permission",
     "two_with_one_identity",
@@ -132,6 +133,14 @@ def broker_gone(facts: Facts) -> Iterator[Values]:
     for broker in facts.brokers:
         if broker.dialed is not None and broker.dialed.step in {"connection", "silence"}:
             yield {"title": broker.title, "detail": broker.dialed.detail}
+
+
+def server_hangs(facts: Facts) -> Iterator[Values]:
+    """Servers that answered the first request and then not each one."""
+    servers: list[NameServerFacts | BrokerFacts] = [*facts.name_servers, *facts.brokers]
+    for server in servers:
+        if server.unanswered:
+            yield {"title": server.title, "detail": server.unanswered}
 
 
 def broker_lost(facts: Facts) -> Iterator[Values]:

@@ -37,10 +37,15 @@ class Server:
     A server may answer the first request and then hang. So the time spent on requests without an
     answer is limited for all of them together. Answered requests do not count, so a slow network
     to many members of a group hides nothing.
+
+    Attributes:
+        address: Its address.
+        unanswered: Why the first request without an answer had none; empty if all had one.
     """
 
     def __init__(self, client: Client, timeout: float, address: str) -> None:
         self.address = address
+        self.unanswered = ""
         self._client = client
         self._timeout = timeout
         self._wait_left = max(timeout, _MIN_WAIT_S)
@@ -63,6 +68,7 @@ class Server:
             return self._client.request(self.address, code, fields, timeout=timeout)
         except RmqError as error:
             self._wait_left -= time.monotonic() - began
+            self.unanswered = self.unanswered or str(error)
             return _core.Command(-1, {}, None, remark=str(error))
 
 
