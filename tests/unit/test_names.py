@@ -71,6 +71,8 @@ def test_topics_prefixes_and_permissions_have_the_values_of_rust() -> None:
     assert f'"{_names.reply_topic("")}"' in text
     commands = (CRATES / "remoting/src/command.rs").read_text(encoding="utf-8")
     assert f"V5_0_0: i32 = {own.pop('V5_0_0')};" in commands
+    # Only Python compares a version with this one.
+    del own["V4_7_1"]
     assert own == {name: rust.get(name) for name in own}
 
 
