@@ -39,7 +39,7 @@ EARLY_MS = 1000
 UNWRITTEN_MS = 2000
 """A broker that is killed may forget what an ordered group acknowledged in this time before it."""
 REVIVED_AGAIN_MS = 30_000
-"""A real one may forget what any group acknowledged in this time before."""
+"""A real one may forget what any group acknowledged in this time before and after."""
 
 Action = Literal["ack", "ignore", "late", "longer", "give back", "twice"]
 ACTIONS: list[Action] = ["ack", "ack", "ack", "ignore", "late", "longer", "give back", "twice"]
@@ -246,13 +246,14 @@ class Model:
         """Whether a kill may have undone an acknowledgement.
 
         A real broker, after its start, revives pop check points again, also of a plain group, and
-        was seen not to count acknowledgements of some 10 s before the kill.
+        was seen not to count acknowledgements of some 10 s before the kill and after its return.
         """
         killed_ms, back_ms = self._crash
         if self.order == "none" and not self.may_double:
             return False
-        unwritten_ms = REVIVED_AGAIN_MS if self.may_double else UNWRITTEN_MS
-        return killed_ms - unwritten_ms < done_ms < back_ms
+        if self.may_double:
+            return killed_ms - REVIVED_AGAIN_MS < done_ms < back_ms + REVIVED_AGAIN_MS
+        return killed_ms - UNWRITTEN_MS < done_ms < back_ms
 
     def _check_done(self) -> None:
         """What is acknowledged does not come again."""
