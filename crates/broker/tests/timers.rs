@@ -366,21 +366,10 @@ async fn an_unreadable_message_blocks_nothing() {
     let foreign = |body: &[u8], properties: &str| {
         let host = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let message = pyrmq_store::NewMessage {
-            topic: TIMER_TOPIC,
-            queue_id: 0,
-            flag: 0,
-            sys_flag: 0,
             born_timestamp_ms: 0,
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
             body,
             properties: properties.into(),
-            tags_code: 0,
-            unique_key: None,
-            keys: None,
-            tag: None,
+            ..pyrmq_store::NewMessage::new(TIMER_TOPIC, 0, host)
         };
         site.broker.context().store.put(&message).unwrap();
     };

@@ -223,21 +223,9 @@ fn born_ms(site: &Site, position: i64) -> i64 {
 fn message_of<'a>(topic: &'a str, queue_id: i32, id: &'a str) -> NewMessage<'a> {
     let host = "127.0.0.1:1".parse().unwrap();
     NewMessage {
-        topic,
-        queue_id,
-        flag: 0,
-        sys_flag: 0,
-        born_timestamp_ms: clock::now_ms(),
-        born_host: host,
-        store_host: host,
-        reconsume_times: 0,
-        prepared_transaction_offset: 0,
         body: id.as_bytes(),
-        properties: "".into(),
-        tags_code: 0,
         unique_key: Some(id),
-        keys: None,
-        tag: None,
+        ..NewMessage::new(topic, queue_id, host)
     }
 }
 

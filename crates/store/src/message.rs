@@ -3,6 +3,7 @@
 use crate::error::StoreError;
 use crate::group_commit::BoxedCallback;
 use crate::sync::Completion;
+use pyrmq_remoting::clock;
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
@@ -40,6 +41,29 @@ pub struct NewMessage<'a> {
     pub keys: Option<&'a str>,
     /// `TAGS`, for the key index.
     pub tag: Option<&'a str>,
+}
+
+impl<'a> NewMessage<'a> {
+    /// A message that a server makes itself, now: without body, properties, keys and tag.
+    pub fn new(topic: &'a str, queue_id: i32, host: SocketAddr) -> Self {
+        Self {
+            topic,
+            queue_id,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: clock::now_ms(),
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: &[],
+            properties: Cow::Borrowed(""),
+            tags_code: 0,
+            unique_key: None,
+            keys: None,
+            tag: None,
+        }
+    }
 }
 
 /// One message of a batch.

@@ -27,7 +27,6 @@ use crate::delivery::half::{CommitSearch, QUEUE, first_known, is_copy_of};
 use crate::delivery::scan::has_record;
 use crate::message::properties::{self, names};
 use crate::tables::offsets::Offsets;
-use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_remoting::names::{HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP};
 use pyrmq_remoting::sync::lock;
@@ -301,21 +300,11 @@ impl Transactions {
         let from = store.max_offset(OP_HALF_TOPIC, QUEUE);
         self.tables().begin_op(from);
         let stored = store.put(&NewMessage {
-            topic: OP_HALF_TOPIC,
-            queue_id: QUEUE,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp_ms: clock::now_ms(),
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
             body: body.as_bytes(),
             properties: text.into(),
             tags_code: java_hash::tags_code(Some(REMOVE_TAG)),
-            unique_key: None,
-            keys: None,
             tag: Some(REMOVE_TAG),
+            ..NewMessage::new(OP_HALF_TOPIC, QUEUE, host)
         });
         let mut tables = self.tables();
         tables.end_op(from);

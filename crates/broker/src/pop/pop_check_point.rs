@@ -6,7 +6,6 @@ use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
 use crate::message::properties::{self, names};
 use pyrmq_remoting::body::{AckMsg, BatchAckMsg, Body, PopCheckPoint};
-use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{ReceiptHandle, java_hash};
 use pyrmq_remoting::names::REVIVE_TOPIC;
 use pyrmq_store::{NewMessage, Store, Stored};
@@ -198,21 +197,12 @@ impl ReviveMessage {
             properties::append(&mut text, LOG_END, &log_end.to_string());
         }
         NewMessage {
-            topic,
-            queue_id,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp_ms: clock::now_ms(),
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
             body: &self.body,
             properties: text.into(),
             tags_code: java_hash::tags_code(Some(self.tag)),
             unique_key: Some(&self.key),
-            keys: None,
             tag: Some(self.tag),
+            ..NewMessage::new(topic, queue_id, host)
         }
     }
 }

@@ -352,21 +352,9 @@ mod tests {
         }
         let host = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let message = NewMessage {
-            topic: TIMER_TOPIC,
-            queue_id: TIMER_QUEUE,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp_ms: clock::now_ms(),
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
             body,
             properties: text.into(),
-            tags_code: 0,
-            unique_key: None,
-            keys: None,
-            tag: None,
+            ..NewMessage::new(TIMER_TOPIC, TIMER_QUEUE, host)
         };
         store.put(&message).unwrap();
     }

@@ -68,21 +68,8 @@ mod tests {
         let site = Site::new();
         let host = "127.0.0.1:1".parse().unwrap();
         let message = NewMessage {
-            topic: "T",
-            queue_id: 0,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp_ms: 0,
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
             body: b"x",
-            properties: "".into(),
-            tags_code: 0,
-            unique_key: None,
-            keys: None,
-            tag: None,
+            ..NewMessage::new("T", 0, host)
         };
         site.context.store.put(&message).unwrap();
         site.disk.hang_reads_for(Duration::from_secs(20));
