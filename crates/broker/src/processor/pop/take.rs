@@ -64,13 +64,13 @@ impl Pop {
     fn answer(&self, request: Command, reply: Reply, pass: Pass) -> Option<(Command, Reply)> {
         let began = Instant::now();
         let outcome = if request.code == request::NOTIFICATION {
-            self.notice(&request, pass.deadline_ms())
+            self.notice(&request, pass.deadline_ms()).map(Some)
         } else {
             self.pop(&request, pass)
         };
-        if matches!(outcome, Ok(Outcome::NeedsDisk)) {
+        let Some(outcome) = outcome.transpose() else {
             return Some((request, reply));
-        }
+        };
         let (waited, served) = reply.times(began);
         // One that was held waited for messages.
         let waited = pass.deadline_ms().map_or(waited, |_| Duration::ZERO);
@@ -80,17 +80,17 @@ impl Pop {
             Ok(Outcome::Answer(answer)) => reply.send(*answer),
             Err(refusal) => self.context.refuse(&request, reply, refusal),
             Ok(Outcome::Hold(wait)) => self.hold(*wait, request, reply),
-            Ok(Outcome::NeedsDisk) => return Some((request, reply)),
         }
         None
     }
 
-    fn pop(&self, request: &Command, pass: Pass) -> Result<Outcome, Refusal> {
+    /// `None`: there is nothing so far, and messages that are not in memory.
+    fn pop(&self, request: &Command, pass: Pass) -> Result<Option<Outcome>, Refusal> {
         let header = PopMessageRequestHeader::decode(&request.fields)?;
         let admitted = AdmittedPop::new(&self.context, &header, pass)?;
         let result = self.take(&header, &admitted)?;
         if result.count == 0 && result.needs_disk {
-            return Ok(Outcome::NeedsDisk);
+            return Ok(None);
         }
         let deadline_ms = pass.deadline_ms();
         let (topic, group) = (header.topic, header.consumer_group);
@@ -98,21 +98,21 @@ impl Pop {
             if result.rest > 0 {
                 self.context.pops.held.notify(topic, group, header.queue_id);
             }
-            return Ok(Outcome::answer(respond(
+            return Ok(Some(Outcome::answer(respond(
                 response::SUCCESS,
                 &header,
                 &admitted,
                 result,
-            )));
+            ))));
         }
         let now_ms = long_polling::now_ms();
         let deadline_ms = deadline_ms.unwrap_or_else(|| long_polling::deadline_ms(now_ms, header.poll_time));
         self.context.stats.pull_missed.fetch_add(1, Ordering::Relaxed);
         if header.poll_time <= 0 || deadline_ms <= now_ms || self.context.pops.held.is_closed() {
             let code = response::POLLING_TIMEOUT;
-            return Ok(Outcome::answer(respond(code, &header, &admitted, result)));
+            return Ok(Some(Outcome::answer(respond(code, &header, &admitted, result))));
         }
-        Ok(Outcome::Hold(Box::new(Wait {
+        Ok(Some(Outcome::Hold(Box::new(Wait {
             topic: topic.to_owned(),
             group: group.to_owned(),
             queue_id: header.queue_id,
@@ -123,7 +123,7 @@ impl Pop {
             wake_ms: wake_ms(result.opens_at, deadline_ms),
             is_complete: !result.is_incomplete,
             full: respond(response::POLLING_FULL, &header, &admitted, result),
-        })))
+        }))))
     }
 
     /// Takes messages from the topic and its retry topic. Apache reads the retry topic first in one pop of five, else

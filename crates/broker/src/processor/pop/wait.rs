@@ -44,8 +44,6 @@ enum Messages {
 pub(super) enum Outcome {
     Answer(Box<Command>),
     Hold(Box<Wait>),
-    /// It has nothing so far, and messages that are not in memory.
-    NeedsDisk,
 }
 
 impl Outcome {
