@@ -335,9 +335,9 @@ impl Connection {
     /// Makes room for a read, and returns how much of it to fill.
     fn make_room(&mut self) -> usize {
         let is_client = self.setting.partial_frames.is_none();
-        let frame = frame::announced(&self.input, &self.setting.options.limits);
         if is_client
-            && let Ok(Some(bytes @ OWN_BUFFER..)) = frame
+            && let Ok(Some(bytes @ OWN_BUFFER..)) =
+                frame::announced(&self.input, &self.setting.options.limits)
             && let rest @ 1.. = bytes.saturating_sub(self.input.len())
         {
             self.input.reserve(rest);
