@@ -6,6 +6,7 @@ mod common;
 use common::consumers::{TOPIC, World, fail, listening, offsets, take, until};
 use pyrmq_client::consumer::listener::Failure;
 use pyrmq_client::consumer::options::Order;
+use pyrmq_client::consumer::puller::Puller;
 use pyrmq_remoting::body::{Body, MessageQueue, ResetOffsetBody};
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::message::NewRecord;
@@ -24,6 +25,27 @@ fn world(messages: Vec<(Vec<u8>, String)>) -> World {
     let world = World::new(2);
     world.consumed[0].store(messages);
     world
+}
+
+/// No broker takes back a message, nor a new one in its place.
+fn refuse_what_comes_back(world: &World) {
+    let codes = [request::CONSUMER_SEND_MSG_BACK, request::SEND_MESSAGE_V2];
+    for broker in &world.consumed {
+        broker.refused.lock().unwrap().extend(codes);
+    }
+}
+
+/// A message fails twice, and is refused each time: the delay levels with which it was handed back.
+fn levels_of_two_refusals(world: &World, puller: &Puller) -> Vec<String> {
+    for _ in 0..2 {
+        fail(puller, &take(puller, 1), Failure::Later { delay_level: 0 });
+    }
+    until("it was handed back twice", || {
+        world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK).len() == 2
+    });
+    let handed_back = world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK);
+    let levels = handed_back.iter().map(|asked| asked.fields.get("delayLevel"));
+    levels.map(|level| level.unwrap_or_default().to_owned()).collect()
 }
 
 #[test]
@@ -119,10 +141,7 @@ fn a_broker_that_needs_the_number_of_tries_gets_apaches_default() {
 #[test]
 fn a_message_that_nobody_takes_back_is_tried_again_here_and_counted_once() {
     let world = world(bodies(1));
-    let codes = [request::CONSUMER_SEND_MSG_BACK, request::SEND_MESSAGE_V2];
-    for broker in &world.consumed {
-        broker.refused.lock().unwrap().extend(codes);
-    }
+    refuse_what_comes_back(&world);
     let puller = listening(&world, |_| ());
     fail(&puller, &take(&puller, 1), Failure::Dead);
     // It comes once both brokers have refused it and its copy.
@@ -174,20 +193,9 @@ fn a_dead_letter_that_has_no_room_for_more_properties_is_sent_without_the_larges
 #[test]
 fn a_message_that_nobody_takes_back_is_a_dead_letter_after_its_last_try_here() {
     let world = world(bodies(1));
-    let codes = [request::CONSUMER_SEND_MSG_BACK, request::SEND_MESSAGE_V2];
-    for broker in &world.consumed {
-        broker.refused.lock().unwrap().extend(codes);
-    }
+    refuse_what_comes_back(&world);
     let puller = listening(&world, |options| options.max_tries = Some(1));
-    for _ in 0..2 {
-        fail(&puller, &take(&puller, 1), Failure::Later { delay_level: 0 });
-    }
-    until("it was handed back twice", || {
-        world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK).len() == 2
-    });
-    let handed_back = world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK);
-    let levels = handed_back.iter().map(|asked| asked.fields.get("delayLevel"));
-    assert_eq!(levels.collect::<Vec<_>>(), [Some("0"), Some("-1")]);
+    assert_eq!(levels_of_two_refusals(&world, &puller), ["0", "-1"]);
 }
 
 #[test]
@@ -202,20 +210,9 @@ fn tries_that_a_broker_has_counted_make_no_refused_message_a_dead_letter() {
     };
     record.encode(&mut bytes).unwrap();
     world.consumed[0].records.lock().unwrap().push(bytes.into());
-    let codes = [request::CONSUMER_SEND_MSG_BACK, request::SEND_MESSAGE_V2];
-    for broker in &world.consumed {
-        broker.refused.lock().unwrap().extend(codes);
-    }
+    refuse_what_comes_back(&world);
     let puller = listening(&world, |_| ());
-    for _ in 0..2 {
-        fail(&puller, &take(&puller, 1), Failure::Later { delay_level: 0 });
-    }
-    until("it was handed back twice", || {
-        world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK).len() == 2
-    });
-    let handed_back = world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK);
-    let levels = handed_back.iter().map(|asked| asked.fields.get("delayLevel"));
-    assert_eq!(levels.collect::<Vec<_>>(), [Some("0"), Some("0")]);
+    assert_eq!(levels_of_two_refusals(&world, &puller), ["0", "0"]);
 }
 
 #[test]
