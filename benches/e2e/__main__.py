@@ -11,6 +11,7 @@ import difflib
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tests.interop.driver import Driver
 
@@ -44,6 +45,9 @@ from benches.results import machine, save
 from benches.row import Row
 from pyrmq import _core
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 SENDS = (
@@ -71,9 +75,8 @@ their rows. `sustained` runs only if it is named: it takes twenty minutes."""
 QUICK = "start,import,selection,sync,drain,produce,lone,objects,latency"
 
 
-def measure(arguments: argparse.Namespace) -> list[Row]:
-    """Run the requested rows."""
-    done: list[Row] = []
+def measure(arguments: argparse.Namespace, done: list[Row]) -> None:
+    """Run the requested rows; append each one to `done` when it is measured."""
     chosen = set(arguments.rows.split(",")) if arguments.rows else None
 
     def wanted(name: str) -> bool:
@@ -143,12 +146,10 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
         java_rows &= chosen
     if java_rows:
         done += _beside_java(arguments, java_rows)
-    return done
 
 
-def _beside_java(arguments: argparse.Namespace, chosen: set[str]) -> list[Row]:
-    """Run the rows of Java clients, and of ours, on our broker and on Apache's."""
-    done: list[Row] = []
+def _beside_java(arguments: argparse.Namespace, chosen: set[str]) -> Iterator[Row]:
+    """Yield the rows of Java clients, and of ours, on our broker and on Apache's."""
     rounds = arguments.rounds
     with ExitStack() as stack:
         sides = [stack.enter_context(side())[0] for side in (ours, apache)]
@@ -157,22 +158,21 @@ def _beside_java(arguments: argparse.Namespace, chosen: set[str]) -> list[Row]:
             if name in chosen:
                 row = Row(name=name, what=what, unit="msg/s", target=">= 1.8 times")
                 sends = {"seconds": arguments.seconds, "threads": threads, "batch": batch}
-                done.append(rows.java_sends(sides, driver, rounds=rounds, row=row, **sends))
+                yield rows.java_sends(sides, driver, rounds=rounds, row=row, **sends)
         if "drain" in chosen:
             what = "Java push consumer draining a backlog"
             row = Row(
                 name="drain", what=what, unit="msg/s", target=">= 1.6 times, a fifth of the CPU"
             )
             count = arguments.backlog
-            done.append(rows.java_drains(sides, driver, rounds=rounds, count=count, row=row))
+            yield rows.java_drains(sides, driver, rounds=rounds, count=count, row=row)
         if "sql" in chosen:
             count = arguments.backlog
-            done.append(rows.java_filters(sides, driver, rounds=rounds, count=count))
+            yield rows.java_filters(sides, driver, rounds=rounds, count=count)
         if "pop" in chosen:
-            done += pop_rows(sides, driver, rounds=rounds, count=arguments.backlog // 4)
+            yield from pop_rows(sides, driver, rounds=rounds, count=arguments.backlog // 4)
         if "python" in chosen:
-            done.append(rows.python_sends(sides, rounds=rounds, count=200_000, size=128))
-    return done
+            yield rows.python_sends(sides, rounds=rounds, count=200_000, size=128)
 
 
 def _figure(row: Row, side: str) -> str:
@@ -182,7 +182,7 @@ def _figure(row: Row, side: str) -> str:
     return f"{median:,.4g} {row.unit}" if median < 1000 else f"{median:,.0f} {row.unit}"
 
 
-def table(done: list[Row]) -> str:
+def table(done: Sequence[Row]) -> str:
     """Return the figures as a Markdown table: medians, ratio, server CPU."""
     lines = [
         "| what | ours | the other | ratio | server CPU per message, ours / Apache | target |",
@@ -266,8 +266,21 @@ def main() -> int:
             "not worth citing",
             file=sys.stderr,
         )
-    with kept_bytecode():
-        done = measure(arguments)
+    done: list[Row] = []
+    try:
+        with kept_bytecode():
+            measure(arguments, done)
+    finally:
+        # A row that fails, or Ctrl-C, takes none of the rows before it along.
+        if done:
+            show_and_save(done, arguments, found)
+    return 0
+
+
+def show_and_save(
+    done: Sequence[Row], arguments: argparse.Namespace, found: dict[str, Any]
+) -> None:
+    """Print the tables of the rows and save their figures."""
     print(table(done))
     rivals = {row.name: row for row in done if row.client_us}
     if rivals:
@@ -277,7 +290,6 @@ def main() -> int:
         print(f"\n{latencies}")
     path = save(done, arguments.out, machine=found, options=vars(arguments))
     print(f"raw figures: {path}", file=sys.stderr)
-    return 0
 
 
 if __name__ == "__main__":

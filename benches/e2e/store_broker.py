@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.interop.ask import await_registered
 from tests.interop.driver import Driver, DriverError
 from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
@@ -72,7 +73,10 @@ def _side(
         java = stack.enter_context(JavaNameServer(VERSION, quick=False))
         settings = {**JAVA_STORE, **properties}
         broker = JavaBroker(VERSION, java.address, quick=False, heap_mb=1024, properties=settings)
-        yield java.address, stack.enter_context(broker)
+        stack.enter_context(broker)
+        # It says that it has started before its name server knows it.
+        await_registered(java.address, broker.address)
+        yield java.address, broker
 
 
 def _row(what: str, unit: str, target: str = "", *, less: bool = False) -> Row:
@@ -81,8 +85,8 @@ def _row(what: str, unit: str, target: str = "", *, less: bool = False) -> Row:
 
 def store_broker_rows(
     parts: set[str], rounds: int, seconds: int, *, backlog: int, queues: int, megabytes: int
-) -> list[Row]:
-    """Measure the requested parts.
+) -> Iterator[Row]:
+    """Measure the requested parts; yield each part's rows when they are measured.
 
     Args:
         parts: of ``PARTS``.
@@ -93,18 +97,16 @@ def store_broker_rows(
         megabytes: size of their logs.
     """
     _build()
-    done: list[Row] = []
     if "storesync" in parts:
-        done += _sync(rounds, seconds)
+        yield from _sync(rounds, seconds)
     if "storepull" in parts:
-        done += _pull(rounds, seconds, backlog)
+        yield from _pull(rounds, seconds, backlog)
     if "storecold" in parts:
-        done += _cold(rounds, backlog)
+        yield from _cold(rounds, backlog)
     if "storerestart" in parts:
-        done.append(_restart(rounds, backlog))
+        yield _restart(rounds, backlog)
     if "storestart" in parts:
-        done += _start(rounds, queues, megabytes)
-    return done
+        yield from _start(rounds, queues, megabytes)
 
 
 def _sync(rounds: int, seconds: int) -> list[Row]:
@@ -149,6 +151,8 @@ def _fill(address: str, count: int, topic: str = "bench-backlog") -> str:
             producer.produce(topic, body)
         if not producer.flush(120):
             raise TimeoutError("the backlog is not written after 120 s")
+        if failed := producer.stats().failed:
+            raise RuntimeError(f"{failed} of {count} messages of the backlog were not stored")
     return topic
 
 
