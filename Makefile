@@ -22,7 +22,7 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test python jvm real spark gate fmt lint types mypy stubs dev deps unit rust nightly interop interop-55 interop-49 interop-46 sparkreal spark-versions lake spark-torture spark-long sequences attacks long bench benchdeps figures profile micro chaos leaks \
+.PHONY: help demo test python python-1 python-2 jvm real spark gate fmt lint types mypy stubs dev deps unit rust nightly interop interop-55 interop-49 interop-46 sparkreal spark-versions lake spark-torture spark-long sequences attacks long bench benchdeps figures profile micro chaos leaks \
 	faults loom asan wheel release-wheel docs clean
 
 help: ## list the targets
@@ -32,13 +32,20 @@ help: ## list the targets
 demo: needs-rust needs-java dev ## 336,776 flights from Python through our broker into Spark; kills the broker, joins the weather (ROWS=n)
 	$(BIN)/python -m examples.flights --rows $(ROWS) --out demo-out
 
-# In this order, so that `make -j2` keeps both processors busy to the end.
-test: needs-rust dev rust python real spark ## Rust, Python, real RocketMQ 5.5.0, Spark; `make nightly` runs what this omits
+# In this order, so that `make -j3` keeps both processors busy to the end: most tests wait most of their time.
+test: needs-rust dev rust real python-1 python-2 spark ## Rust, Python, real RocketMQ 5.5.0, Spark; `make nightly` runs what this omits
 
-python: dev ## the Python tests that need no Java
-	$(PYTEST) -rs -m "not (interop or interop_all or spark)"
+python: python-1 python-2 ## the Python tests that need no Java
 
-# Apart from `python`, so that `make -j2` runs two of them side by side: each waits most of its time.
+# Halves of equal length, so that `make -j` runs them side by side.
+FIRST_HALF = tests/e2e/test_[a-l]*.py
+
+python-1: dev ## of `python`, tests/e2e from a to l
+	$(PYTEST) -rs -m "not (interop or interop_all or spark)" $(FIRST_HALF)
+
+python-2: dev ## of `python`, all other tests
+	$(PYTEST) -rs -m "not (interop or interop_all or spark)" --ignore-glob='$(FIRST_HALF)'
+
 jvm: real spark ## the tests with real RocketMQ servers and clients, and with Spark
 
 real: dev ## the tests with real RocketMQ servers and clients
