@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+from typing import Any, NoReturn
 
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
@@ -24,9 +24,33 @@ def _columns() -> int:
         return 80
 
 
+class _Parser(argparse.ArgumentParser):
+    """Names the nearest option instead of a usage of a hundred lines."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the mistake, and end with status 2."""
+        wrong = message.removeprefix("unrecognized arguments: ").split()
+        if len(wrong) == len(message.split()) or not wrong[0].startswith("-"):
+            super().error(message)
+        from difflib import get_close_matches
+
+        near = get_close_matches(wrong[0].split("=")[0], _options(self), n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        self.exit(2, f"{self.prog}: error: {message}; {hint}{self.prog} --help lists the options\n")
+
+
+def _options(of: argparse.ArgumentParser) -> list[str]:
+    """Return the options of a parser and of its verbs."""
+    found = list(of._option_string_actions)
+    for action in of._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found += [option for verb in action.choices.values() for option in _options(verb)]
+    return found
+
+
 def parser(command: str, text: str) -> argparse.ArgumentParser:
     """A parser for `pyrmq COMMAND`; abbreviated options are refused."""
-    return argparse.ArgumentParser(
+    return _Parser(
         prog=f"pyrmq {command}", description=text, allow_abbrev=False, formatter_class=_Help
     )
 

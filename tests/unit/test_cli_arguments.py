@@ -1,0 +1,38 @@
+"""Mistyped options of the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyrmq.cli.arguments import parser
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--lisen-port=3"], "did you mean --listen-port? "),
+        (["--zzz"], ""),
+        (["lag", "--maxx"], "did you mean --max? "),
+    ],
+)
+def test_a_mistyped_option_names_the_nearest(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = parser("group", "Groups.")
+    command.add_argument("--listen-port", type=int)
+    command.add_subparsers(required=False).add_parser("lag").add_argument("--max")
+    with pytest.raises(SystemExit) as ended:
+        command.parse_args(words)
+    assert ended.value.code == 2
+    printed = capsys.readouterr().err
+    assert printed.endswith(f"; {hint}pyrmq group --help lists the options\n")
+    assert "usage" not in printed
+
+
+def test_other_mistakes_show_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    command = parser("send", "Send.")
+    command.add_argument("topic")
+    for words in ([], ["topic", "more"]):
+        with pytest.raises(SystemExit):
+            command.parse_args(words)
+        assert capsys.readouterr().err.startswith("usage: pyrmq send")
