@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.interop.ask import await_registered
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
 
 if TYPE_CHECKING:
@@ -137,4 +138,6 @@ def apache() -> Iterator[tuple[Side, float]]:
             JavaBroker(VERSION, names.address, quick=False, heap_mb=1024, properties=JAVA_STORE)
         )
         took = (time.perf_counter() - started) * 1000
+        # It says that it has started before its name server knows it.
+        await_registered(names.address, broker.address)
         yield Side(name="apache", name_server=names.address, broker_pid=broker.pid), took
