@@ -226,7 +226,7 @@ def wheel_size(root: Path) -> Row | None:
     wheel = newest_wheel(root)
     if wheel is None:
         return None
-    row = Row(name="wheel", what="wheel", unit="MB", target="<= 15 MB")
+    row = Row(name="wheel", what="wheel", unit="MB", target="<= 6 MB")
     row.add("ours", wheel.stat().st_size / 1e6)
     return row
 
