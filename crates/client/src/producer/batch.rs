@@ -25,7 +25,7 @@ const FIXED_DIGITS: usize = 20;
 /// Bytes of the properties that every message has.
 pub const COMMON_PROPERTIES: usize = BEFORE_ID.len() + ID_DIGITS + AFTER_ID.len();
 
-/// Room made at once in a new batch; larger ones grow.
+/// Initial capacity of a new batch; larger ones grow.
 const FIRST_CAPACITY: usize = 64 * 1024;
 
 /// Writes unique ids as text; the fixed part is formatted once.
@@ -35,7 +35,7 @@ pub struct IdText {
 }
 
 impl IdText {
-    /// For the ids of this maker, whose address is one of IP version 4. Uses one id up.
+    /// Writes ids of this generator, whose address is IPv4. Uses up one id.
     pub fn new(ids: &UniqueIds) -> Self {
         let text = ids.next(clock::now_ms()).to_string();
         let mut fixed = [b'0'; FIXED_DIGITS];
@@ -79,7 +79,7 @@ pub struct Batch {
     items: u32,
     /// Bytes of the bodies in it, and of the properties that are their own.
     charged_bytes: usize,
-    /// A topic of batches keeps it as one record: the id of its own.
+    /// The batch's own id: a topic of batches keeps it as one record.
     inner: Option<String>,
 }
 
@@ -98,7 +98,7 @@ impl Batch {
         }
     }
 
-    /// With this id of its own: a topic of batches (`queue.type=BatchCQ`) keeps it as one record.
+    /// Gives the batch its own id: a topic of batches (`queue.type=BatchCQ`) keeps it as one record.
     #[must_use]
     pub fn with_id(mut self, id: String) -> Self {
         self.inner = Some(id);
@@ -144,7 +144,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds a message that was gathered before: its unique id is the first of its properties.
+    /// Adds a message of another batch: its unique id is the first of its properties.
     pub fn push_again(&mut self, item: &BatchItem<'_>) -> Result<(), WireError> {
         let id = item.properties.get(BEFORE_ID.len()..BEFORE_ID.len() + ID_DIGITS);
         let id = id.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or_default();
@@ -154,7 +154,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds a message with this unique id and, beside what every message has, these properties.
+    /// Adds a message with this unique id and these properties, in addition to those of every message.
     pub fn push_with_id(
         &mut self,
         body: &[u8],
@@ -192,8 +192,7 @@ impl Batch {
         self.charged_bytes += charged_bytes;
     }
 
-    /// What is sent when nothing more comes: a batch, or the only message of one without a batch around it. This batch
-    /// is empty then.
+    /// Returns what is to be sent: a batch or, if it has only one message, that message alone. Leaves this batch empty.
     pub fn finish(&mut self) -> OutgoingMessage {
         let alone = match batch::decode(&self.body) {
             Ok((item, _)) if self.items == 1 && self.inner.is_none() => {
@@ -210,10 +209,10 @@ impl Batch {
         outgoing
     }
 
-    /// The batch as one outgoing message, also if it has only one. This batch is empty then.
+    /// Returns the batch as one outgoing message, even if it has only one message. Leaves this batch empty.
     pub fn finish_batch(&mut self) -> OutgoingMessage {
         let mut body = std::mem::take(&mut self.body);
-        // A message that stayed nearly alone must not hold the room of a whole batch until it is answered.
+        // A few messages must not hold the memory of a full batch until they are answered.
         if body.capacity() / 2 > body.len() {
             body.shrink_to_fit();
         }
@@ -235,7 +234,7 @@ impl Batch {
     }
 }
 
-/// What an item takes of the in-flight limit: its body, and the properties that not every message has.
+/// The bytes of an item that count in the in-flight limit: its body, and the properties that not every message has.
 pub fn charged_bytes(item: &BatchItem<'_>) -> usize {
     item.body.len() + item.properties.len().saturating_sub(COMMON_PROPERTIES)
 }

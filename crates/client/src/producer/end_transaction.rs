@@ -19,7 +19,7 @@ pub struct EndTransaction {
     pub state: i32,
     /// Whether this answers a check by the broker.
     pub from_check: bool,
-    /// Where the broker that asked says it is, for the trace.
+    /// The region of the broker that asked, for the trace.
     pub region: Option<String>,
     /// The message's tag, for its trace.
     pub tags: Option<String>,

@@ -1,7 +1,7 @@
-//! The producer: takes messages, gives outcomes (Apache `DefaultMQProducerImpl`).
+//! The producer: takes messages and returns outcomes (Apache `DefaultMQProducerImpl`).
 //!
-//! A send costs no task and no thread: it is queued at its broker's connection, and the answer's callback goes on
-//! from there (`pending_send.rs`). A sender acquires capacity first (back pressure).
+//! A send costs no task and no thread: it is queued on its broker's connection, and the answer's callback continues it
+//! (`pending_send.rs`). A sender acquires capacity first (back pressure).
 
 pub mod accumulator;
 pub mod back_pressure;
@@ -136,9 +136,9 @@ impl Producer {
         &self.shared.back_pressure
     }
 
-    /// The brokers that a message may go to, for [`BackPressure::try_acquire_at`]. None of them where there is but one
-    /// broker, where the route is not known yet, and for a message that may go to several brokers while no window is
-    /// narrow or full.
+    /// The brokers that a message may go to, for [`BackPressure::try_acquire_at`]. Empty if there is only one broker,
+    /// if the route is not known yet, and for a message that may go to several brokers while no window is narrow or
+    /// full.
     pub fn candidates(&self, topic: &str, target: TargetRef<'_>) -> Candidates {
         let shared = &self.shared;
         if !shared.routes.has_several_brokers() {
@@ -168,13 +168,13 @@ impl Producer {
         })
     }
 
-    /// The maker of unique ids.
+    /// The generator of unique ids.
     pub fn ids(&self) -> &UniqueIds {
         &self.shared.ids
     }
 
-    /// What is known of brokers that were slow or failed: name, latency in ms, how long it is still left out in ms,
-    /// whether it does not wait for a probe.
+    /// Brokers that were slow or failed: name, latency in ms, how long it is still avoided in ms, and false if it must
+    /// first answer a probe.
     pub fn brokers(&self) -> Vec<(String, u64, u64, bool)> {
         let now = self.shared.clock_ms(Instant::now());
         let known = self.shared.faults.all().into_iter();
@@ -240,8 +240,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Compresses a body that is large enough to travel in a frame of its own; `None`: it is not. That takes
-    /// milliseconds for a large one: it is done before any lock is taken.
+    /// Compresses a body that is large enough to be sent in its own frame; `None` if it is not. Compressing a large
+    /// body takes milliseconds, so call this before any lock is taken.
     pub fn encode_body(&self, body: &[u8]) -> Option<EncodedBody> {
         let setting = self.shared.options.compression.as_ref()?;
         if body.len() < setting.over_bytes {
@@ -310,8 +310,8 @@ impl Producer {
         self.shared.stats.failed.fetch_add(messages, Ordering::Relaxed);
     }
 
-    /// Sends without an answer: `Ok` means queued, whether it arrives is not known. A route that is not known is waited
-    /// for as long as a send may take.
+    /// Sends without an answer: `Ok` means queued; whether the message arrives is not known. Waits for an unknown route
+    /// as long as a send may take.
     pub async fn send_oneway(&self, outgoing: OutgoingMessage) -> Result<(), ClientError> {
         let queue = self.oneway_queue(&outgoing).await?;
         let command = self.shared.command(&outgoing, &queue);
@@ -339,12 +339,12 @@ impl Producer {
         queue.map_err(unsent)
     }
 
-    /// Takes no more messages. Those on their way go on: wait until nothing is in flight, then [`Self::shut`].
+    /// Takes no more messages. Those in flight continue: wait until there are none, then call [`Self::shut`].
     pub fn close(&self) {
         self.shared.closed.store(true, Ordering::Release);
     }
 
-    /// Unregisters from the brokers and ends every connection. What is on its way fails. Once begun it goes on without
+    /// Unregisters from the brokers and ends every connection. Sends in flight fail. Once begun it continues without
     /// its caller; a later call waits for it.
     pub async fn shut(&self) {
         self.close();
@@ -359,7 +359,7 @@ impl Producer {
         }
         let shared = self.shared.clone();
         self.ending.spawn(async move {
-            // A broker that is away must not hold up the end.
+            // An unreachable broker must not delay the end.
             drop(tokio::time::timeout(LAST_TRACES, shared.send_traces()).await);
             shared.shutdown.stop();
             shared.routes.close();

@@ -9,7 +9,7 @@ use pyrmq_remoting::names::TEMPLATE_TOPIC;
 use pyrmq_routing::fault::Schedule;
 use std::time::Duration;
 
-/// Answers after which another broker may do better (Apache `DefaultMQProducer.retryResponseCodes`).
+/// Response codes after which another broker is tried (Apache `DefaultMQProducer.retryResponseCodes`).
 const RETRY_CODES: [i32; 8] = [
     response::TOPIC_NOT_EXIST,
     response::SERVICE_NOT_AVAILABLE,
@@ -55,7 +55,7 @@ pub struct ProducerOptions {
     pub send_timeout: Duration,
     /// Further attempts after the first. Apache `retryTimesWhenSendFailed`: 2.
     pub retries: u32,
-    /// Try another broker when a message was stored but not to the level asked for. Apache
+    /// Try another broker when a message was stored, but not as durably as requested. Apache
     /// `retryAnotherBrokerWhenNotStoreOK`: off, because it makes duplicates.
     pub retry_not_stored_ok: bool,
     /// `None`: bodies go as they are.
@@ -66,7 +66,7 @@ pub struct ProducerOptions {
     pub default_queues: i32,
     /// The topic whose brokers may create others. Apache `createTopicKey`: TBW102.
     pub create_topic_key: String,
-    /// Answers after which another broker may do better. Apache `retryResponseCodes`.
+    /// Response codes after which another broker is tried. Apache `retryResponseCodes`.
     pub retry_codes: Vec<i32>,
     /// Leave out brokers that were slow or failed. Apache `sendLatencyFaultEnable`: off.
     pub latency_fault: bool,
@@ -77,20 +77,21 @@ pub struct ProducerOptions {
     pub detect: bool,
     /// Time for the answer. Apache `detectTimeout`: 200 ms.
     pub detect_timeout: Duration,
-    /// How often is asked. Apache `detectInterval`: 2 s.
+    /// Interval of the probes. Apache `detectInterval`: 2 s.
     pub detect_interval: Duration,
     /// Topic of message traces; `None`: none. Apache `enableTrace`, `traceTopic`: off.
     pub trace_topic: Option<String>,
-    /// How safe a message shall be before its answer; `None`: as the broker does it. Ours says in the answer what was
-    /// reached. `Memory` clears `WAIT` (Apache `waitStoreMsgOK`), so that Apache's do not wait for their disks either.
+    /// How durable a message must be before its answer; `None`: as the broker is configured. A pyrmq broker reports in
+    /// the answer what was reached. `Memory` clears `WAIT` (Apache `waitStoreMsgOK`), so that Apache's brokers do not
+    /// wait for their disks either.
     pub durability: Option<Durability>,
     /// Send to the brokers' fast port. Apache `vipChannelEnabled`: off.
     pub vip_channel: bool,
     /// Say in each send that it belongs to a unit. Apache `unitMode`: off.
     pub unit_mode: bool,
-    /// Messages that may be on their way; one more waits.
+    /// Messages that may be in flight; further ones wait.
     pub max_in_flight: usize,
-    /// Bytes of bodies that may be on their way; one more waits (a single larger body still goes).
+    /// Bytes of bodies that may be in flight; further ones wait (a single larger body is still sent).
     pub max_in_flight_bytes: usize,
 }
 

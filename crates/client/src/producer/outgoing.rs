@@ -25,7 +25,7 @@ pub enum Target {
         /// Queue number.
         id: i32,
     },
-    /// The queue that this hash falls on (Apache `SelectMessageQueueByHash`), nowhere else.
+    /// The queue that this hash selects (Apache `SelectMessageQueueByHash`), and no other.
     Hash(i32),
 }
 
@@ -58,9 +58,8 @@ pub struct OutgoingMessage {
     pub topic: Arc<str>,
     /// The body as it travels.
     pub body: Bytes,
-    /// Bytes of the bodies as they were given, and of their own properties: what it takes of the in-flight limit, from
-    /// its way in to its way out. The body that travels may be smaller (compressed) or larger (a batch with its items'
-    /// heads).
+    /// Bytes that count in the in-flight limit: those of the bodies as the caller gave them, and of their own
+    /// properties. The body that is sent may be smaller (compressed) or larger (a batch with its items' heads).
     pub charged_bytes: usize,
     /// Properties in wire form, the unique id among them (a batch has one for each item, in the body).
     pub properties: String,
@@ -95,7 +94,7 @@ impl OutgoingMessage {
     }
 }
 
-/// A body in the form in which it travels in a frame of its own: compressed, or as it was given.
+/// A body in the form in which it is sent alone: compressed, or as the caller gave it.
 #[derive(Debug, Clone)]
 pub struct EncodedBody {
     /// The body, compressed where that made it smaller.
@@ -130,7 +129,7 @@ impl<'a> Properties<'a> {
         Self { topic, text }
     }
 
-    /// Only the message's own properties: what every message has is written where it is framed.
+    /// Only the message's own properties: those of every message are added when the frame is written.
     pub fn bare(topic: &'a str) -> Self {
         let text = String::with_capacity(64);
         Self { topic, text }
@@ -179,7 +178,7 @@ impl<'a> Properties<'a> {
         Ok(self.text)
     }
 
-    /// The error for a property that cannot be.
+    /// The error for an invalid property.
     pub fn refuse(&self, name: &str, reason: &'static str) -> ClientError {
         ClientError::Property {
             topic: self.topic.to_owned(),

@@ -4,13 +4,12 @@
 //! route -> queue -> frame -> connection -> answer -> stored           -> done
 //!   ^                                        |     -> refused for good -> done
 //!   +-------- another attempt, in time <-----+     -> try elsewhere
-//! ```
-//! All attempts share one time budget. What certainly was not stored for a reason that passes (no connection, a busy
-//! broker) is tried again until that budget is used up, after a pause when there is no other broker; what may have been
-//! stored, or was refused, is tried `retries` times more. A send to a chosen queue never goes to another. Where a topic
-//! has several brokers, an attempt gets its share of what is left, so that one silent broker cannot use up the time of
-//! all (apache/rocketmq#8990). An attempt that left and was not answered makes the outcome unknown: a later success
-//! says `may_be_duplicate`, a later failure `may_exist`.
+//! ``` All attempts share one time budget. A message that was certainly not stored, for a temporary reason (no
+//! connection, a busy broker), is tried again until that budget is used up, after a pause if there is no other broker.
+//! One that may have been stored, or was refused, is tried `retries` more times. A send to a chosen queue never goes to
+//! another. Where a topic has several brokers, an attempt gets its share of what is left, so that one silent broker
+//! cannot use up the time of all (apache/rocketmq#8990). An attempt that left and was not answered makes the outcome
+//! unknown: a later success says `may_be_duplicate`, a later failure `may_exist`.
 
 use crate::error::{Attempt, ClientError, SendFailure};
 use crate::producer::back_pressure::Permit;
@@ -35,10 +34,11 @@ const MAX_RECORDED_ATTEMPTS: usize = 8;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(200);
-/// With less time than this left no further attempt is made: it would hardly be answered, and make the outcome unknown.
+/// With less time left than this, no further attempt is made: it would hardly be answered, and would make the outcome
+/// unknown.
 const MIN_TIME_LEFT: Duration = Duration::from_millis(20);
 
-/// Codes of refusals that say that the message was not stored, and that pass by themselves.
+/// Codes of temporary refusals, after which the message is certainly not stored.
 const TRANSIENT_CODES: [i32; 3] = [
     response::SYSTEM_BUSY,
     response::SERVICE_NOT_AVAILABLE,
@@ -48,11 +48,11 @@ const TRANSIENT_CODES: [i32; 3] = [
 /// Gets the outcome of an accumulated frame, and its permit back.
 pub(crate) type BatchCallback = Box<dyn Completion<(SendOutcome, Permit)>>;
 
-/// What gets the outcome.
+/// Where the outcome goes.
 pub(crate) enum Done {
     /// The caller of one send.
     Sender(SendCallback),
-    /// The accumulator. It splits a batch of several that is refused for what is in it, so that is not its end.
+    /// The accumulator. It splits a batch that is refused for its content, so that refusal is not the end.
     Accumulator(BatchCallback),
 }
 
@@ -69,8 +69,8 @@ pub(crate) struct PendingSend {
     counted_attempts: u32,
     last: Option<ClientError>,
     pub(super) may_exist: bool,
-    // The result of an earlier attempt that was stored, but not flushed or replicated in time. It holds where no later
-    // attempt does better.
+    // The result of an earlier attempt that was stored, but not flushed or replicated in time. It is the outcome if no
+    // later attempt does better.
     stored: Option<Box<SendResult>>,
     // Where the last attempt went, and by which route while it is written.
     pub(super) queue: Option<PublishedQueue>,
@@ -82,7 +82,7 @@ pub(crate) struct PendingSend {
 
 impl Completion<Result<Command, NetError>> for PendingSend {
     fn complete(mut self: Box<Self>, outcome: Result<Command, NetError>) {
-        // It has one from its first attempt on.
+        // It is set from the first attempt on.
         if let Some(queue) = self.queue.take() {
             self.handle_response(queue, outcome);
         }
@@ -90,7 +90,7 @@ impl Completion<Result<Command, NetError>> for PendingSend {
 }
 
 impl PendingSend {
-    /// A send whose time began at `started`.
+    /// A send whose timeout runs from `started`.
     pub(crate) fn new(
         shared: Arc<ProducerShared>,
         outgoing: OutgoingMessage,
@@ -121,7 +121,7 @@ impl PendingSend {
         matches!(self.done, Done::Accumulator(_)) && self.outgoing.messages() > 1
     }
 
-    /// Goes out at once when the route is known, else as soon as it is.
+    /// Sends at once if the route is known, otherwise as soon as it is.
     pub(crate) fn start(self: Box<Self>, now: Instant) {
         if let Some(route) = self.shared.routes.cached(&self.outgoing.topic) {
             return self.dispatch(Ok(route), now);
@@ -227,7 +227,7 @@ impl PendingSend {
         }
     }
 
-    /// Where the broker says it is, when this producer traces and the broker wants traces.
+    /// The broker's region, if this producer traces and the broker wants traces.
     fn region(&self, outcome: &Result<Command, NetError>) -> Option<String> {
         self.shared.traces.as_ref()?;
         let fields = &outcome.as_ref().ok()?.fields;
@@ -252,7 +252,7 @@ impl PendingSend {
         });
     }
 
-    /// Keeps what became of an attempt, for the error's or the result's text.
+    /// Records a failed attempt, for the text of the error or the result.
     fn record_attempt(&mut self, queue: &PublishedQueue, error: &ClientError, may_exist: bool) {
         if self.failed_attempts.len() == MAX_RECORDED_ATTEMPTS {
             self.failed_attempts.remove(1);
@@ -269,7 +269,7 @@ impl PendingSend {
         });
     }
 
-    /// Makes another attempt, if time is left and the error may pass.
+    /// Makes another attempt if there is time left and the error may be temporary.
     fn retry(mut self: Box<Self>, error: ClientError, may_exist: bool) {
         self.may_exist |= may_exist;
         let transient = !may_exist
@@ -321,7 +321,7 @@ impl PendingSend {
         })
     }
 
-    /// Ends without a better result, and says all that is known.
+    /// Ends the send with what is known: an earlier result that was stored, or the error.
     pub(crate) fn fail(mut self: Box<Self>, last: ClientError, in_time: bool) {
         if let Some(mut stored) = self.stored.take() {
             stored.failed_attempts = std::mem::take(&mut self.failed_attempts);

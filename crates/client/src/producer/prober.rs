@@ -1,7 +1,7 @@
 //! Asks brokers that failed whether they are back (Apache `LatencyFaultToleranceImpl.detectByOneRound`).
 //!
-//! Leaving a broker out is advice with an end, so nobody is avoided for ever without this; but a broker that does not
-//! answer a probe comes after those that do, also when its time is over. Any answer counts, also an error.
+//! A broker is avoided for a limited time, so it would be tried again without a probe, too. But a broker that does not
+//! answer probes comes after those that do even when that time has passed. Any answer counts, even an error.
 
 use crate::producer::shared::ProducerShared;
 use pyrmq_remoting::Command;

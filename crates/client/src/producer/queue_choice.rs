@@ -10,7 +10,7 @@ use pyrmq_routing::select;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where a broker takes sends apart from pulls (Apache `MixAll.brokerVIPChannel`).
+/// The port on which a broker accepts sends but no pulls (Apache `MixAll.brokerVIPChannel`).
 fn fast_port(address: &Arc<str>) -> Arc<str> {
     let fast = split_host_port(address).and_then(|(host, port)| {
         let port = port.checked_sub(2)?;
@@ -62,7 +62,7 @@ impl ProducerShared {
         chosen.ok_or_else(|| route.no_queue(&outgoing.topic))
     }
 
-    /// The chosen queue, or one of another broker where the chosen one's has too much of what is on its way.
+    /// The chosen queue, or a queue of another broker if the chosen queue's broker has too many messages in flight.
     fn spread<'a>(
         &self,
         route: &'a TopicRoute,
@@ -83,7 +83,8 @@ impl ProducerShared {
         others.find(|queue| queue.broker == *least).unwrap_or(chosen)
     }
 
-    /// Notes in the fault table how an attempt went. A broker that failed waits for the detector, where there is one.
+    /// Records the outcome of an attempt in the fault table. With a detector, a broker that failed is avoided until it
+    /// answers a probe.
     pub(super) fn observe(&self, broker: &str, latency: Duration, isolate: bool, now: Instant) {
         let latency_ms = u64::try_from(latency.as_millis()).unwrap_or(u64::MAX);
         let reachable = !(isolate && self.options.detect);

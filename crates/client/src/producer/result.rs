@@ -1,4 +1,4 @@
-//! What becomes of a send.
+//! The outcome of a send.
 
 use crate::error::{Attempt, ClientError};
 use pyrmq_remoting::codes::response;
@@ -54,8 +54,8 @@ impl SendStatus {
     }
 }
 
-/// Where a message lies (Apache `SendResult`). For a batch: the offset of the first item, and the ids of all items with
-/// commas between them.
+/// Where a message is stored (Apache `SendResult`). For a batch: the offset of the first item, and the ids of all items
+/// with commas between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendResult {
     /// How the message was stored.
@@ -78,7 +78,7 @@ pub struct SendResult {
     pub recall_handle: Option<String>,
     /// Attempts that were made.
     pub attempts: u32,
-    /// How safe it is, where that was asked for and the broker says it.
+    /// The durability that was reached, if the sender requested one and the broker reports it.
     pub durability: Option<Durability>,
     /// True when an earlier attempt went unanswered: the message may be stored twice, with the same unique id.
     pub may_be_duplicate: bool,

@@ -115,7 +115,7 @@ impl ProducerShared {
         }
     }
 
-    /// What the heads of all messages to a topic begin with.
+    /// The beginning of the heads of all messages to a topic.
     fn head_start(
         &self,
         header: &SendMessageRequestHeader<'_>,
@@ -133,7 +133,7 @@ impl ProducerShared {
         })
     }
 
-    /// The frame's head, but for the number, and its body, as one command.
+    /// The frame's head, except the opaque number, and its body, as one command.
     pub(crate) fn command(&self, outgoing: &OutgoingMessage, queue: &PublishedQueue) -> Command {
         let properties = self.properties(outgoing);
         let header = self.header(outgoing, &properties, queue);

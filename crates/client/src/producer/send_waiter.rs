@@ -1,8 +1,8 @@
-//! Threads that wait for outcomes which come together, woken one after the other.
+//! Threads that wait for outcomes that arrive together: they are woken one after the other.
 //!
-//! The first is woken by the thread that has the outcomes, and each wakes the next one as soon as it runs, before
-//! it goes on: with all awake at once they would fight for what they need next (the interpreter), and most would be put
-//! to sleep a second time. Nobody depends on what another does afterwards. One that no longer waits is skipped.
+//! The thread that has the outcomes wakes the first one, and each wakes the next as soon as it runs. All at once would
+//! contend for what they need next (the interpreter), and most would have to sleep again. No thread depends on what
+//! another does after that. One that no longer waits is skipped.
 
 use pyrmq_remoting::sync::{get_mut, lock, wait_while};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};

@@ -7,10 +7,9 @@
 //! EndTransaction 01 time 01 region 01 group 01 topic 01 msgId 01 tags 01 keys 01 storeHost 01 2 01 transactionId 01 state
 //! 01 fromCheck 02
 //! Recall 01 time 01 region 01 group 01 topic 01 msgId 01 success 02
-//! ```
-//! Names are without the client's namespace, as Java's are. Contexts wait in a bounded list and leave together, at most
-//! 20 or 128,000 bytes in a message to the trace topic; its keys are the ids and keys of all. A trace is never in the
-//! way: when the list is full it is dropped and counted, and one that cannot be sent is dropped.
+//! ``` Names are without the client's namespace, as Java's are. Contexts wait in a bounded list and leave together, at
+//! most 20 or 128,000 bytes in a message to the trace topic; its keys are the ids and keys of all. Traces never delay
+//! sends: if the list is full, a trace is dropped and counted, and one that cannot be sent is dropped.
 
 use crate::error::ClientError;
 use crate::producer::end_transaction::EndTransaction;
@@ -38,10 +37,10 @@ const LIST_BYTES: usize = 8 * 1024 * 1024;
 const CONTEXTS: usize = 20;
 const BYTES: usize = 128_000;
 const WAIT: Duration = Duration::from_secs(5);
-/// All properties of a message have 32,767 bytes: of many ids only the first are its keys.
+/// All properties of a message may have 32,767 bytes, so of many ids only the first become its keys.
 const KEY_BYTES: usize = 16 * 1024;
 
-/// Where nothing names a region (Apache `MixAll.DEFAULT_TRACE_REGION_ID`).
+/// The region if none is known (Apache `MixAll.DEFAULT_TRACE_REGION_ID`).
 const REGION: &str = "DefaultRegion";
 
 const FIELD: char = '\u{1}';
@@ -95,7 +94,7 @@ impl Traces {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Notes a frame that was stored.
+    /// Records a frame that was stored.
     pub(crate) fn note(&self, sent: &SentMessage<'_>) {
         if *sent.outgoing.topic == *self.topic {
             return;
@@ -103,7 +102,7 @@ impl Traces {
         self.keep(sent.context());
     }
 
-    /// Notes the end of a transaction.
+    /// Records the end of a transaction.
     pub(crate) fn note_end(&self, end: &EndTransaction, names: &ClientOptions, address: &str) {
         let state = match end.state {
             8 => "COMMIT_MESSAGE",
@@ -129,7 +128,7 @@ impl Traces {
         self.keep(Context { text, keys });
     }
 
-    /// Notes that a timer message was taken back, or that the broker refused it.
+    /// Records that a timer message was recalled, or that the broker refused to.
     pub(crate) fn note_recall(
         &self,
         topic: &str,

@@ -1,5 +1,5 @@
-//! What a producer asks of brokers beside sends: the end of a transaction, and to take a timer message back
-//! (Apache `DefaultMQProducerImpl.endTransaction`, `recallMessage`).
+//! What a producer requests of brokers apart from sends: to end a transaction, and to recall a timer message (Apache
+//! `DefaultMQProducerImpl.endTransaction`, `recallMessage`).
 
 use crate::error::ClientError;
 use crate::producer::Producer;
@@ -19,7 +19,7 @@ impl Producer {
     }
 
     /// Makes sure that the brokers of a topic know this producer, so that they can ask it and push replies to it.
-    /// Brokers that do not answer use up a third of the time: the rest is left for what this is done for.
+    /// Brokers that do not answer use up a third of the time; the rest is for the call that needs this.
     pub async fn heartbeat_to(&self, topic: &Arc<str>, time: Duration) -> Result<(), ClientError> {
         let by = Instant::now() + time;
         self.shared.routes.get_within(topic, time).await?;
@@ -64,7 +64,7 @@ impl Producer {
         }
     }
 
-    /// Takes a timer message back before it is delivered. `broker` and `id` are what its handle says.
+    /// Recalls a timer message before it is delivered. `broker` and `id` are those of its handle.
     pub async fn recall(
         &self,
         topic: &Arc<str>,

@@ -1,4 +1,4 @@
-//! What an attempt came to: stored, refused for good, or worth another attempt.
+//! The outcome of an attempt: stored, refused for good, or worth another attempt.
 
 use crate::error::ClientError;
 use crate::producer::pending_send::PendingSend;
@@ -22,12 +22,12 @@ const QUEUE_ID: &str = "queueId";
 /// How that remark begins at Apache's brokers up to 5.3.0, which answer `SYSTEM_ERROR` then.
 const ILLEGAL_QUEUE: &str = "request queueId[";
 
-/// What an attempt came to.
+/// The outcome of an attempt.
 pub(super) enum Verdict {
     Stored(SendResult),
     /// Worth another attempt; true: the message may have been stored by this one.
     Retryable(ClientError, bool),
-    /// Worth another attempt, although the message is stored: not as safely as the sender asked.
+    /// Worth another attempt, although the message is stored: not as durably as the sender requested.
     StoredBelowLevel(ClientError, SendResult),
     Refused(ClientError, bool),
 }
@@ -47,7 +47,8 @@ impl PendingSend {
             }
         };
         let Some(status) = SendStatus::from_code(answer.code) else {
-            // A broker that says where the message lies has it in its log, whatever failed then (an fsync).
+            // A broker that reports a position has the message in its log, even if something failed after that (an
+            // fsync).
             let may_exist = answer.fields.get("queueOffset").is_some();
             let error = ClientError::refused(WHAT, &queue.address, answer.code, answer.remark);
             let is_missing = is_missing_queue(&error);
@@ -60,7 +61,7 @@ impl PendingSend {
             };
         };
         match self.result(queue, status, &answer) {
-            // What is bound to its queue, and a half, must not be stored a second time.
+            // A message that is bound to its queue, or a half, must not be stored a second time.
             Ok(result)
                 if status != SendStatus::Ok
                     && self.shared.options.retry_not_stored_ok
@@ -116,7 +117,7 @@ impl PendingSend {
         let (isolate, stale) = match verdict {
             Verdict::Stored(_) | Verdict::StoredBelowLevel(..) => (false, false),
             Verdict::Retryable(error, _) | Verdict::Refused(error, _) => match error {
-                // A full queue of our own says nothing of the broker.
+                // A full queue of our own says nothing about the broker.
                 ClientError::Net { source, .. } if matches!(**source, NetError::Busy { .. }) => {
                     (false, false)
                 }
@@ -158,8 +159,8 @@ impl PendingSend {
     }
 }
 
-/// A topic has fewer queues than the route says, for example because it was deleted and made again, or because the
-/// route is that of the template: the topic was made a moment ago, and the name server does not know it yet.
+/// A topic has fewer queues than the route says, for example because it was deleted and created again, or because the
+/// route is that of the template: the topic was just created, and the name server does not know it yet.
 pub(super) fn is_missing_queue(error: &ClientError) -> bool {
     let ClientError::Refused { code, remark, .. } = error else {
         return false;
@@ -171,7 +172,8 @@ pub(super) fn is_missing_queue(error: &ClientError) -> bool {
     }
 }
 
-/// A broker has refused a frame for what is in it, and it is stored nowhere: of a batch a part may still be stored.
+/// A broker has refused a frame for its content and stored nothing of it. Parts of a refused batch may still be
+/// accepted.
 pub(crate) fn is_illegal(error: &ClientError) -> bool {
     match error {
         ClientError::Refused { code, remark, .. } => {

@@ -1,4 +1,4 @@
-//! Keeps messages of a hash whose topic is not known yet until the route says which queue their hash means.
+//! Keeps messages with a sharding hash until their topic's route is known, which says which queue the hash selects.
 
 use crate::ClientError;
 use crate::error::SendFailure;
@@ -15,7 +15,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 impl<T: Send + 'static> Accumulator<T> {
-    /// Keeps a message until its topic's route says which queue its hash means.
+    /// Keeps a message until its topic's route says which queue its hash selects.
     pub(super) fn await_route(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, AccumulatorState<T>>,
@@ -134,7 +134,7 @@ impl<T: Send + 'static> Accumulator<T> {
         for key in used {
             self.drain(&key);
         }
-        // What is neither eager nor full leaves by the timer.
+        // The timer sends batches that are neither eager nor full.
         self.opened.notify_one();
     }
 
@@ -179,7 +179,7 @@ impl<T> PartitionQueue<T> {
     }
 }
 
-/// The partition that messages of a hash go by.
+/// The partition for messages with this hash.
 pub(super) fn partition_of_hash(
     topic: &Arc<str>,
     route: &TopicRoute,

@@ -1,8 +1,8 @@
-//! How long a batch may be, as far as brokers have let it be known.
+//! The maximum length of a batch, as learned from refusals.
 //!
-//! A broker that refuses a batch for its length (`maxMessageSize`) lowers the limit. That setting may be raised again,
-//! and no broker says so: after a while without a refusal the limit doubles, until it is what it was. A batch that is
-//! refused on that way costs one split.
+//! A broker that refuses a batch for its length (`maxMessageSize`) lowers the limit. An operator may raise that setting
+//! again, and no broker reports it. So after a minute without a refusal the limit doubles, up to its original value. A
+//! batch that is refused meanwhile costs one split.
 
 use pyrmq_remoting::sync::lock;
 use std::sync::Mutex;
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 /// Time without a refusal after which a longer batch is tried.
 const RAISE_AFTER: Duration = Duration::from_mins(1);
 
-/// The longest batch that brokers are believed to take.
+/// The longest batch that brokers are assumed to accept.
 #[derive(Debug)]
 pub(super) struct BatchLimit {
     most: usize,
     bytes: AtomicUsize,
-    // Guards changes; when the last one was.
+    // When the limit last changed. Guards changes.
     changed: Mutex<Option<Instant>>,
 }
 

@@ -110,7 +110,7 @@ impl<T: Send + 'static> Accumulator<T> {
             if let Some(open) = &mut partition.open
                 && key.is_ordered()
             {
-                // What came while this one was away has waited long enough.
+                // Messages that came while this batch was in flight have waited long enough.
                 open.eager = true;
             }
             more = !partition.draining

@@ -1,4 +1,4 @@
-//! What the accumulator takes, a message, and what it gives, the outcome of a batch.
+//! The accumulator's input, a message, and its output, the outcome of a batch.
 
 use crate::ClientError;
 use crate::producer::SendResult;
@@ -51,13 +51,13 @@ pub struct AccumulatedMessage<'a, T> {
     pub flag: i32,
     /// Where it goes.
     pub target: TargetRef<'a>,
-    /// Somebody waits for it: it does not linger while its partition is idle.
+    /// A caller waits for it: it does not linger while its partition is idle.
     pub eager: bool,
     /// Brokers refuse it in a batch (a delayed message).
     pub alone: bool,
-    /// A time of its own; such a message travels alone.
+    /// Its own timeout. A message with one is sent alone.
     pub timeout: Option<Duration>,
-    /// Set for one of the many messages of a call. Such a message travels in a batch, uncompressed, whatever its size.
+    /// Set for the messages of `send_batch`, which are sent in a batch, uncompressed, whatever their size.
     pub batch: Option<BatchSettings>,
     /// Comes back with the outcome. A message without one is only counted, and logged when it fails.
     pub completion: Option<T>,
@@ -69,7 +69,7 @@ impl<T> AccumulatedMessage<'_, T> {
         self.body.len() + self.properties.len()
     }
 
-    /// The time that the message has, from when it came.
+    /// The timeout of the message, from its arrival on.
     pub(super) fn time(&self, usual: Duration) -> Duration {
         let batch = self.batch.map(|batch| batch.timeout);
         self.timeout.or(batch).unwrap_or(usual)
@@ -86,7 +86,7 @@ impl<T> AccumulatedMessage<'_, T> {
 /// What became of one frame.
 #[derive(Debug)]
 pub struct BatchOutcome<T> {
-    /// Capacity for as many messages as there are completions: a message counts as on its way until its completion is
+    /// Capacity for as many messages as there are completions: a message counts as in flight until its completion is
     /// delivered.
     pub permit: Permit,
     /// Index in the frame and completion of each message that has one.

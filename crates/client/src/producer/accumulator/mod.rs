@@ -6,17 +6,17 @@
 //!           its oldest message has waited `linger` ---------> leaves
 //!           a caller waits for one of its messages, and
 //!           nothing of its partition queue is in flight ----> leaves: a lone message at once, and under load each
-//!                                                             batch is what came while the one before was away
+//!                                                             batch has what came while the last one was in flight
 //! eager     a caller waits for a message of this batch: it does not linger while nothing else is in flight
 //! sealed    a batch that takes no more messages and waits to leave
 //! draining  a thread is sending the partition queue's batches: other threads leave them to it
 //! corked    the partition queue's batches wait until their caller has pushed all it has (Linux `TCP_CORK`)
 //!
-//! The partition queue of one broker's queue has one frame in flight at a time: order holds, whatever is tried again.
+//! The partition queue of one broker's queue has one frame in flight at a time, so retries do not change the order.
 //! ```
 //! A message costs one lock, a copy of its bytes and no allocation; a batch costs one send. The timer sleeps while
-//! nothing is open. A message of a hash whose topic is not known yet waits until the route says which queue
-//! (`await_route.rs`); one whose queue leaves the route while it waits follows its hash (`reroute.rs`).
+//! nothing is open. A message with a sharding hash waits until its topic's route is known (`await_route.rs`). If its
+//! queue leaves the route while it waits, it moves to the queue that the hash selects then (`reroute.rs`).
 
 mod await_route;
 mod batch_limit;
@@ -114,7 +114,7 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    /// Sends what has been gathered, without waiting for other messages or outcomes.
+    /// Sends all accumulated messages, without waiting for more of them or for outcomes.
     pub fn flush(self: &Arc<Self>) {
         let mut state = self.state();
         let mut due = Vec::new();
@@ -134,12 +134,12 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    /// Topics and queues of which something waits or is on its way.
+    /// Number of partitions with messages that wait or are in flight.
     pub fn partitions(&self) -> usize {
         self.state().partitions.len()
     }
 
-    /// Takes nothing more; what was taken leaves at once.
+    /// Accepts no more messages, and sends the accepted ones at once.
     pub fn close(self: &Arc<Self>) {
         self.state().closed = true;
         self.flush();

@@ -1,4 +1,4 @@
-//! What waits for one topic and queue: the batch that is being filled, and what is ready to leave.
+//! The messages that wait for one topic or queue: the batch that is being filled, and those that are ready.
 
 use crate::producer::accumulator::message::BatchSettings;
 use crate::producer::accumulator::split_outcome::SplitOutcome;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 /// How long an expired batch waits for the one before it: that one usually ends first.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Which partition a message goes by.
+/// The partition that a message belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum PartitionKey {
-    /// Messages for any queue: batches go to the topic's queues in turn, many at once.
+    /// Messages for any queue: batches go to the topic's queues in turn, several at a time.
     Any(Arc<str>),
     /// Messages for one queue, one batch at a time, so that no retry overtakes what came before it.
     Queue(Arc<str>, Arc<str>, i32),
@@ -43,7 +43,7 @@ impl PartitionKey {
     }
 }
 
-/// The time of a call, read when somebody first asks for it: most messages join a batch and need none.
+/// The time of a call, read on first use: most messages join a batch and need none.
 #[derive(Debug, Default)]
 pub(super) struct LazyNow(Option<Instant>);
 
@@ -73,7 +73,7 @@ pub(super) struct OpenBatch<T> {
     pub(super) since: Instant,
     /// When the batch's first message came, by the wall clock: the messages' ids carry it.
     pub(super) since_ms: i64,
-    /// A caller waits for the batch: it leaves as soon as nothing of its partition is on the way.
+    /// A caller waits for the batch: it is sent as soon as no other batch of its partition is in flight.
     pub(super) eager: bool,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct ReadyBatch<T> {
 }
 
 impl<T> ReadyBatch<T> {
-    /// When the batch ends although another is still on its way before it.
+    /// When the batch fails even if an earlier one is still in flight.
     pub(super) fn expires_at(&self) -> Instant {
         self.since + self.timeout + GRACE
     }
@@ -125,7 +125,7 @@ impl<T> Default for PartitionQueue<T> {
 }
 
 impl<T> PartitionQueue<T> {
-    /// What is being filled is ready.
+    /// Moves the open batch to the ready ones.
     pub(super) fn seal(&mut self) {
         if let Some(mut open) = self.open.take().filter(|open| !open.batch.is_empty()) {
             self.sealed.push_back(ReadyBatch {
@@ -141,7 +141,7 @@ impl<T> PartitionQueue<T> {
         }
     }
 
-    /// True when the open batch need not wait for other messages any more.
+    /// True when the open batch need not wait for more messages.
     fn is_ready(&self, ordered: bool, now: Option<Instant>, linger: Duration) -> bool {
         let Some(open) = &self.open else {
             return false;
@@ -150,12 +150,12 @@ impl<T> PartitionQueue<T> {
         (self.in_flight == 0 && open.eager) || (!ordered && now.is_some_and(is_old))
     }
 
-    /// Nothing waits in it and nothing of it is on its way: it may be forgotten.
+    /// True when it has no messages, waiting or in flight, and may be removed.
     pub(super) fn is_idle(&self) -> bool {
         self.open.is_none() && self.sealed.is_empty() && self.in_flight == 0 && !self.draining && !self.corked
     }
 
-    /// True when something may leave now; without the time it may, but not for its age.
+    /// True when a batch may be sent now. Without a time, its age does not count.
     pub(super) fn is_due(&self, ordered: bool, now: Option<Instant>, linger: Duration) -> bool {
         if ordered && self.in_flight > 0 {
             return false;
@@ -163,7 +163,7 @@ impl<T> PartitionQueue<T> {
         !self.sealed.is_empty() || self.is_ready(ordered, now, linger)
     }
 
-    /// A batch whose time is over while another is in flight before it; it counts as in flight.
+    /// Takes a batch whose timeout has passed while an earlier one is in flight. It counts as in flight.
     pub(super) fn take_expired(&mut self, now: Instant) -> Option<ReadyBatch<T>> {
         if self.in_flight == 0 {
             return None;
@@ -176,7 +176,7 @@ impl<T> PartitionQueue<T> {
         self.sealed.remove(at)
     }
 
-    /// The next batch that may leave now; it counts as in flight.
+    /// Takes the next batch that may be sent now. It counts as in flight.
     pub(super) fn next(&mut self, ordered: bool, now: Instant, linger: Duration) -> Option<ReadyBatch<T>> {
         if !self.is_due(ordered, Some(now), linger) {
             return None;

@@ -103,7 +103,8 @@ impl<T: Send + 'static> Accumulator<T> {
         Ok(first)
     }
 
-    /// Checks the size of a message, and compresses a large body, before the lock is taken: that takes long.
+    /// Checks the size of a message, and compresses a large body. Before the lock is taken, since compression takes
+    /// long.
     fn prepare(&self, message: &mut AccumulatedMessage<'_, T>) -> Result<(), ClientError> {
         self.producer.check_size(message.topic, message.body.len())?;
         if COMMON_PROPERTIES + message.properties.len() > MAX_BYTES {
@@ -136,7 +137,7 @@ impl<T: Send + 'static> Accumulator<T> {
         Ok(topics.entry(topic.into()).or_insert(key))
     }
 
-    /// The partition of a hash; `None` while the topic's messages await its route, or must.
+    /// The partition of a hash; `None` if the topic's messages must wait for its route.
     pub(super) fn queue_of(
         &self,
         state: &mut AccumulatorState<T>,
@@ -191,7 +192,7 @@ impl<T: Send + 'static> Accumulator<T> {
         Ok(())
     }
 
-    /// The batch that takes one more message, whose body and properties have these lengths, by a hash or not.
+    /// The open batch for a message with this size (body and properties), sent by sharding hash or not.
     pub(super) fn open<'a>(
         &self,
         partition: &'a mut PartitionQueue<T>,

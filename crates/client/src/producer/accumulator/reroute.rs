@@ -1,8 +1,9 @@
-//! Moves messages of a hash whose queue has left the route while they waited: to the queue that the hash means now.
+//! Moves messages with a sharding hash whose queue left the route while they waited, to the queue that the hash selects
+//! now.
 //!
-//! Apache's selector is asked for each message as it leaves, over the queues of that moment, so what has not left yet
-//! follows the route. It does so in order, before anything newer of its hash is taken; what was on its way to the
-//! queue that is gone stays bound to it and fails. Messages for a queue that the caller chose never follow.
+//! Apache calls its selector when it sends a message, with the queues of that moment. So messages that were not sent
+//! yet follow the route, in order, before newer ones of their hash are accepted. Those in flight to a queue that is
+//! gone stay bound to it and fail. Messages for a queue that the caller chose are never moved.
 
 use crate::producer::accumulator::await_route;
 use crate::producer::accumulator::message::unencodable;
@@ -32,7 +33,7 @@ impl<T: Send + 'static> Accumulator<T> {
             }
             Some(seen) if Arc::ptr_eq(seen, published) => return,
             Some(seen) => {
-                // A route that was asked for again is another object, most times with the same queues.
+                // A refreshed route is another object, usually with the same queues.
                 let same = seen.queues == published.queues;
                 *seen = published.clone();
                 if same {
@@ -41,7 +42,7 @@ impl<T: Send + 'static> Accumulator<T> {
             }
         }
         let queues = &published.queues;
-        // Without any queue the broker that has them may be about to come back.
+        // Without queues, the broker that has them may be about to come back.
         if queues.is_empty() {
             return;
         }
@@ -69,7 +70,7 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    /// Puts each message of a batch into the partition of its hash, after what is there.
+    /// Puts each message of a batch into the partition of its hash, after those that are in it.
     fn requeue(
         &self,
         state: &mut AccumulatorState<T>,
@@ -153,7 +154,7 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    /// Reports what failed, and sends what may leave; the lock is not held.
+    /// Reports what failed, and sends what is ready. Without the lock.
     pub(super) fn finish_reroute(self: &Arc<Self>, rerouted: Rerouted<T>) {
         let Some(topic) = rerouted.topic else { return };
         for (permit, completion, error) in rerouted.failed {

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Names of idle topics and their queues that are kept, beside those that are used now.
+/// Number of idle topics whose names and queues are kept.
 pub(super) const IDLE_KEPT: usize = 1024;
 
 /// Everything that has not left yet.
@@ -48,7 +48,7 @@ impl<T> AccumulatorState<T> {
         }
     }
 
-    /// Forgets a partition where nothing waits and nothing is on its way. It is made again when it is needed.
+    /// Removes a partition that has no messages, waiting or in flight. It is created again when it is needed.
     pub(super) fn forget_if_idle(&mut self, key: &PartitionKey) {
         if self.partitions.get(key).is_some_and(PartitionQueue::is_idle) {
             self.partitions.remove(key);
@@ -101,12 +101,12 @@ impl<T> Accumulator<T> {
 
 impl<T> Drop for Accumulator<T> {
     fn drop(&mut self) {
-        // The timer sees that nobody is left.
+        // The timer then sees that no accumulator is left.
         self.opened.notify_one();
     }
 }
 
-/// A message of a hash that waits for its topic's route.
+/// A message with a sharding hash that waits for its topic's route.
 pub(super) struct AwaitingRoute<T> {
     pub(super) number: u64,
     /// Empty if `encoded` has the body.

@@ -1,10 +1,10 @@
-//! A batch that was gathered here and that a broker refuses for what is in it: it leaves again in halves, down to
-//! single messages, so that each caller gets the outcome of its own message.
+//! Splits a batch that was accumulated here and that a broker refuses for its content: it is sent again in halves, down
+//! to single messages, so that each caller gets the outcome of its own message.
 //!
-//! Nobody asked for the batch, so its refusal is nobody's: `maxMessageSize` of the broker is below `batch_bytes`, or
-//! one message of many cannot be stored. The halves go before everything that is newer, and the time runs on. When all
-//! of a batch's messages are stored in the end, it was too long: later batches are made as long as the longest part
-//! that was stored.
+//! No caller asked for the batch, so none gets its refusal: the broker's `maxMessageSize` is below `batch_bytes`, or
+//! one of the messages cannot be stored. The halves are sent before everything newer, within the timeout of the batch.
+//! If all its messages are stored in the end, the batch was too long: later ones are limited to the longest part that
+//! was stored.
 
 use crate::ClientError;
 use crate::producer::SendResult;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 impl<T: Send + 'static> Accumulator<T> {
-    /// Puts a refused batch's halves in front of its partition.
+    /// Puts a refused batch's halves at the front of its partition.
     pub(super) fn split(
         self: &Arc<Self>,
         key: &PartitionKey,
@@ -103,10 +103,10 @@ impl<T: Send + 'static> Accumulator<T> {
     }
 }
 
-/// How many messages are in the first part, and both.
+/// The number of messages in the first half, and the two halves.
 pub(super) type Halves = (usize, [OutgoingMessage; 2]);
 
-/// The messages of a batch as two of about as many; with `inner`, each has an id of its own.
+/// Splits the messages of a batch into two batches of about the same number. With `inner`, each gets its own id.
 pub(super) fn halves(
     key: &PartitionKey,
     body: &[u8],

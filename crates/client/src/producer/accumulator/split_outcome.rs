@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// What came of the parts of one batch.
+/// The outcomes of the parts of one batch.
 #[derive(Debug)]
 pub(super) struct SplitOutcome {
     pub(super) whole: usize,
@@ -12,7 +12,7 @@ pub(super) struct SplitOutcome {
 }
 
 impl SplitOutcome {
-    /// Notes how a part ended. The longest part that was stored, when this was the last one and none failed.
+    /// Records the outcome of a part. Returns the length of the longest part if this was the last one and none failed.
     pub(super) fn end(&self, bytes: usize, is_stored: bool) -> Option<usize> {
         if is_stored {
             self.longest_stored.fetch_max(bytes, Ordering::AcqRel);

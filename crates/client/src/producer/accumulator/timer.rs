@@ -8,7 +8,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 impl<T: Send + 'static> Accumulator<T> {
-    /// Sends what has waited long enough; says when to look again, if something is still open.
+    /// Sends what has waited long enough. Returns when to sweep again, if a batch is still open.
     fn sweep(self: &Arc<Self>) -> Option<Instant> {
         let (now, linger) = (Instant::now(), self.limits.linger);
         let mut guard = self.state();
@@ -29,7 +29,7 @@ impl<T: Send + 'static> Accumulator<T> {
             if now < ready_at {
                 again = Some(again.map_or(ready_at, |other: Instant| other.min(ready_at)));
             } else {
-                // A partition of a queue that waits for an answer goes on by itself when that comes.
+                // A partition queue that waits for an answer continues by itself when the answer comes.
                 open.eager |= key.is_ordered();
                 due.push(key.clone());
             }
@@ -37,7 +37,7 @@ impl<T: Send + 'static> Accumulator<T> {
         state.ticking = again.is_some();
         drop(guard);
         for (key, ready) in late {
-            // Its time is over: it fails without being dispatched.
+            // Its timeout has passed: it fails without being dispatched.
             self.launch(key, ready);
         }
         for key in due {

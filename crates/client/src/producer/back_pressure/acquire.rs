@@ -73,7 +73,7 @@ impl Drop for QueuedAcquire<'_> {
             return;
         }
         let mut state = self.back_pressure.state();
-        // A sender that was admitted and no longer comes gives the capacity back.
+        // A sender that was admitted and gave up returns its capacity.
         let unused = match state.waiters.remove(self.number) {
             Some(_) => None,
             None => Some(self.permit(&state)),

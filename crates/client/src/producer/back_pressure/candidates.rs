@@ -1,8 +1,8 @@
-//! The brokers that a message may go to, as back pressure needs them.
+//! The brokers that a message may go to, for back pressure.
 
 use std::sync::Arc;
 
-/// The brokers that a message may go to; empty where it makes no difference or is not known.
+/// The brokers that a message may go to; empty if that makes no difference or is not known.
 #[derive(Debug, Clone, Default)]
 pub struct Candidates {
     brokers: Option<Arc<[Arc<str>]>>,
@@ -24,7 +24,7 @@ impl Candidates {
         }
     }
 
-    /// The one of this name among these; none of them if it is not there.
+    /// The broker of this name among these; empty if it is not one of them.
     pub fn only(brokers: &Arc<[Arc<str>]>, name: &str) -> Self {
         match brokers.iter().position(|broker| **broker == *name) {
             Some(at) => Self {

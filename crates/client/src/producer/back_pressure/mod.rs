@@ -1,4 +1,4 @@
-//! Back pressure: how many messages and bytes may be on their way.
+//! Back pressure: a limit on the messages and bytes in flight.
 //!
 //! A sender acquires capacity as a [`Permit`] before it queues anything; dropped, the permit gives it back. Senders for
 //! which there is none wait in a queue. Once a quarter of the capacity is free, not at each release, it goes to those
@@ -7,11 +7,12 @@
 //! entry.
 //!
 //! Messages are also counted for each broker: those that can go to one broker only (a key, a chosen queue, a topic of
-//! one broker) from their way in, all others once their frame leaves. Each broker has a window (`window.rs`), which it
-//! narrows by saying that it has too much to do. Where there are several brokers, a window is half of the capacity at
-//! first, so that a broker that does not answer leaves the other half to the rest. While it is the only one in use, a
-//! broker earns the other half, too: each answer that arrives while its half is full adds to its allowance. A sender
-//! whose messages can only go to brokers with full windows waits for one of these to open; what can go elsewhere does.
+//! one broker) from the moment they are admitted, all others once their frame is sent. Each broker has a window
+//! (`window.rs`), which narrows when the broker answers that it is overloaded. Where there are several brokers, a
+//! window is half of the capacity at first, so that a broker that does not answer leaves the other half to the rest.
+//! While it is the only one in use, a broker earns the other half, too: each answer that arrives while its half is full
+//! adds to its allowance. A sender whose messages can only go to brokers with full windows waits for one of these to
+//! open; other senders do not wait.
 
 mod acquire;
 mod candidates;
@@ -36,8 +37,8 @@ use window::{BrokerId, BrokerWindow, Usage};
 #[derive(Debug)]
 pub struct BackPressure {
     limit: Usage,
-    // Copies of what the state says, to be looked at without the lock: the sum of the brokers' windows, brokers whose
-    // window is narrow, brokers whose share is used up.
+    // Copies of parts of the state, to be read without the lock: the sum of the brokers' windows, brokers whose window
+    // is narrow, brokers whose share is used up.
     window: AtomicUsize,
     narrow: AtomicUsize,
     full: AtomicUsize,
@@ -80,7 +81,7 @@ impl BackPressure {
         self.narrow.load(Ordering::Relaxed) > 0 || self.full.load(Ordering::Relaxed) > 0
     }
 
-    /// Threads and tasks that wait for room, or until nothing is on its way.
+    /// Number of threads and tasks that wait for capacity, or until nothing is in flight.
     pub fn waiter_count(&self) -> usize {
         self.state().waiters.len()
     }
@@ -91,7 +92,7 @@ impl BackPressure {
         !state.fits(Usage::ONE) || !state.any_fits(brokers.names(), Usage::ONE)
     }
 
-    /// How many more messages may be on their way now, to one of these brokers.
+    /// How many more messages may be in flight to these brokers now.
     pub fn free(&self, brokers: &Candidates) -> usize {
         let state = self.state();
         let free = state.window.saturating_sub(state.used.messages);
@@ -126,7 +127,7 @@ impl BackPressure {
         self.state().brokers.iter().count()
     }
 
-    /// The broker that has least of what is on its way, for what should not go to `broker`, which has too much.
+    /// The broker with the fewest messages in flight, if `broker` has too many.
     pub fn instead_of<'a>(
         &self,
         broker: &str,
@@ -152,12 +153,12 @@ impl BackPressure {
             .filter(|least| &***least != broker)
     }
 
-    /// A broker has too much to do: its window narrows.
+    /// Narrows the window of a broker that is overloaded.
     pub fn shrink_window(&self, broker: &str, now: Instant) {
         self.change_window(broker, |window, _| window.shrink_window(now));
     }
 
-    /// A broker did not answer: it has its share and no more until it answers again.
+    /// Limits a broker that did not answer to its share until it answers again.
     pub fn reset_allowance(&self, broker: &str) {
         self.change_window(broker, |window, _| window.reset_allowance());
     }
@@ -176,7 +177,7 @@ impl BackPressure {
         });
     }
 
-    /// How many messages may be on their way now.
+    /// How many messages may be in flight now.
     pub fn window(&self) -> usize {
         self.window.load(Ordering::Relaxed)
     }
@@ -231,7 +232,7 @@ impl BackPressure {
         id
     }
 
-    /// What counted in one broker's window counts in another's, or in none.
+    /// Moves usage from one broker's window to another's, or out of all windows.
     fn change_broker(&self, usage: Usage, from: Option<BrokerId>, to: Option<BrokerId>) {
         let mut state = self.state();
         let had_spare = state.has_spare();
@@ -270,7 +271,7 @@ impl BackPressure {
         }
     }
 
-    /// Copies what is looked at without the lock.
+    /// Updates the copies that are read without the lock.
     fn publish(&self, state: &BackPressureState) {
         let copies = [
             (&self.window, state.window),

@@ -1,7 +1,7 @@
 //! Capacity as a value: it is acquired once, travels with its messages, and returns when it is dropped.
 //!
 //! A permit splits and merges as its messages do (a batch, its halves), so no code works out what to give back. While
-//! its messages are on their way to a broker the permit also counts in that broker's window; dropping it ends both.
+//! its messages are in flight to a broker, the permit also counts in that broker's window; dropping it ends both.
 //!
 //! [`Permit`] owns a reference to the back pressure. [`BorrowedPermit`] borrows it: a message that only joins a batch
 //! needs no reference count of its own.
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub struct Permit<B: Borrow<Arc<BackPressure>> = Arc<BackPressure>> {
     back_pressure: B,
     usage: Usage,
-    // The broker in whose window it counts; none while it is empty.
+    // The broker in whose window it counts; `None` while it is empty.
     broker: Option<BrokerId>,
 }
 
@@ -63,7 +63,7 @@ impl<B: Borrow<Arc<BackPressure>>> Permit<B> {
         self.usage.bytes
     }
 
-    /// Takes out capacity for these, or as much of it as there is.
+    /// Splits off capacity for this many, or as much as there is.
     pub fn split(&mut self, messages: usize, bytes: usize) -> Permit {
         let part = self.usage.take(messages, bytes);
         let mut split = Permit::empty(self.back_pressure.borrow());
@@ -111,7 +111,7 @@ impl<B: Borrow<Arc<BackPressure>>> Permit<B> {
         self.usage.add(usage);
     }
 
-    /// The messages leave for a broker, in whose window they count from now on.
+    /// Counts the messages in the window of the broker that they are sent to.
     pub fn dispatch(&mut self, broker: &Arc<str>) {
         if !self.usage.is_empty() {
             let back_pressure = self.back_pressure.borrow();
@@ -119,7 +119,7 @@ impl<B: Borrow<Arc<BackPressure>>> Permit<B> {
         }
     }
 
-    /// The messages are no longer on their way to a broker.
+    /// Takes the messages, which were answered, out of their broker's window.
     pub fn on_response(&mut self) {
         if let Some(broker) = self.broker.take() {
             self.back_pressure
@@ -128,13 +128,12 @@ impl<B: Borrow<Arc<BackPressure>>> Permit<B> {
         }
     }
 
-    /// A broker has confirmed its messages, which still count: the broker's window may widen.
+    /// Records that a broker has confirmed the messages, which still count: its window may widen.
     pub fn confirm(&self, broker: &str) {
         self.back_pressure.borrow().confirm(broker, self.usage.messages);
     }
 
-    /// Gives back all but the capacity for one message for each completion. These messages are no longer on their way
-    /// to a broker.
+    /// Returns all capacity except one message for each completion. These messages are no longer in flight to a broker.
     pub fn keep_for<T>(&mut self, completions: &[T]) {
         let kept = self.usage.take(completions.len(), 0);
         let (rest, broker) = (std::mem::replace(&mut self.usage, kept), self.broker.take());

@@ -1,4 +1,4 @@
-//! What is on its way, and which senders there is capacity for. All of it is guarded by one lock.
+//! The messages in flight, and the senders that wait for capacity. One lock guards all of it.
 
 use super::candidates::Candidates;
 use super::waiting::{CapacityWaiter, CapacityWaiters, Condition, Listener};
@@ -54,8 +54,8 @@ impl BackPressureState {
         self.brokers.any_fits(names, wanted, &self.waiters)
     }
 
-    /// Counts these if there is capacity for them. What can go to one broker only counts in its window at once: it may
-    /// wait long behind others before it leaves.
+    /// Counts these if there is capacity for them. Messages that can go to one broker only count in its window at once:
+    /// they may wait long for others before they are sent.
     pub(super) fn try_admit(&mut self, wanted: Usage, brokers: &Candidates) -> bool {
         let names = brokers.names();
         if !self.fits(wanted) || !self.any_fits(names, wanted) {
@@ -69,7 +69,7 @@ impl BackPressureState {
         true
     }
 
-    /// What a broker takes counts from its first message on, also where the others have narrowed.
+    /// A broker's messages count from its first one on, also while other windows are narrow.
     pub(super) fn broker_id(&mut self, broker: &Arc<str>) -> BrokerId {
         if let Some(id) = self.brokers.id(broker) {
             return id;

@@ -1,4 +1,4 @@
-//! Senders that wait for capacity, and threads and tasks that wait until nothing is on its way.
+//! Senders that wait for capacity, and threads and tasks that wait until nothing is in flight.
 
 use super::candidates::Candidates;
 
@@ -58,8 +58,8 @@ pub(super) struct CapacityWaiter {
 pub(super) struct CapacityWaiters {
     /// Waiters whose messages may go anywhere.
     pub(super) anywhere: Vec<CapacityWaiter>,
-    /// Waiters whose messages may go to some brokers only. A list of its own: these may be many while a broker is
-    /// stalled, and are looked at only when a window or the room opens.
+    /// Waiters whose messages may go to some brokers only. A separate list: while a broker is stalled these may be
+    /// many, and they are checked only when a window opens or capacity returns.
     pub(super) at_brokers: Vec<CapacityWaiter>,
     last_number: u64,
 }

@@ -1,14 +1,14 @@
-//! What each broker has of the messages on their way, and how many it may have.
+//! How many messages each broker has in flight, and how many it may have.
 //!
-//! The window shrinks when the broker says that it has too much to do, at most five times a second: to a quarter the
-//! first time, for it may be far too wide, to half after that. It grows by an eighth for each quarter of it that is
-//! confirmed, and near the width at which the broker had too much by a sixty-fourth only: real brokers refuse what
-//! waited for 200 ms, so a window that is wider than they are fast would fail most of its messages.
+//! The window shrinks when the broker answers that it is overloaded, at most five times a second: to a quarter the
+//! first time, since it may be far too wide, to half after that. It grows by an eighth for each quarter of it that is
+//! confirmed, and only by a sixty-fourth near the width at which the broker was overloaded: real brokers refuse what
+//! has waited for 200 ms, so most messages would fail in a window that is too wide.
 //!
 //! A broker's share is half of the capacity. Its allowance is what it may have beyond that while no other broker has
-//! anything on its way and nobody waits for another. It grows with the answers that arrive while the share is used up,
-//! to all of the capacity after one share's worth of them, and ends when the broker leaves something unanswered. So one
-//! busy topic uses everything, and a broker that is silent when its share is used up gets no more.
+//! messages in flight and no sender waits for another broker. It grows with the answers that arrive while the share is
+//! used up, to all of the capacity after one share's worth of them, and ends when the broker leaves something
+//! unanswered. So one busy topic uses everything, and a broker that is silent when its share is used up gets no more.
 
 use super::candidates::Candidates;
 use super::waiting::CapacityWaiters;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const MIN_WINDOW: usize = 64;
 /// Many refusals at once are one.
 const SHRINK_INTERVAL: Duration = Duration::from_millis(200);
-/// Beyond this many brokers, one that has nothing on its way makes room for the next.
+/// With this many brokers, a new one replaces one that has nothing in flight.
 const BROKERS_KEPT: usize = 64;
 
 /// Messages, and the bytes that they count for.
@@ -67,15 +67,16 @@ pub(super) struct BrokerWindow {
     pub(super) used: Usage,
     most: usize,
     width: usize,
-    // When it shrank, how much was on its way then, and what was confirmed since it last changed.
+    // When it last shrank, and how much was in flight then.
     shrank: Option<(Instant, usize)>,
+    // Messages confirmed since the width last changed.
     confirmed: usize,
     // Messages that it may have beyond its share.
     allowance: usize,
 }
 
 impl BrokerWindow {
-    /// At most this many messages, until the broker says that this is too much.
+    /// At most this many messages, until the broker answers that it is overloaded.
     pub(super) fn new(most: usize) -> Self {
         Self {
             used: Usage::default(),
@@ -87,7 +88,7 @@ impl BrokerWindow {
         }
     }
 
-    /// Messages that may be on their way to the broker.
+    /// Messages that may be in flight to the broker.
     pub(super) fn width(&self) -> usize {
         self.width
     }
@@ -100,8 +101,8 @@ impl BrokerWindow {
         !self.fits(Usage::ONE, share)
     }
 
-    /// Whether these fit, too. The bytes may go beyond the share by one message, however large it is: it would never
-    /// fit beside small ones that come all the time.
+    /// Whether these fit as well. The bytes may exceed the share by one message, however large: it would never fit next
+    /// to small ones that arrive all the time.
     fn fits(&self, wanted: Usage, share: Usage) -> bool {
         let Usage { messages, bytes } = self.used;
         self.used.is_empty() || (messages + wanted.messages <= self.limit(share) && bytes < share.bytes)
@@ -157,11 +158,11 @@ impl BrokerWindow {
     }
 }
 
-/// A broker's place in the table. It holds while the broker has anything on its way.
+/// A broker's index in the table. It is valid while the broker has messages in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BrokerId(usize);
 
-/// The windows of the brokers that messages are on their way to.
+/// The windows of the brokers that have messages in flight.
 #[derive(Debug)]
 pub(super) struct BrokerWindows {
     ids: NameMap<Arc<str>, BrokerId>,
@@ -201,7 +202,7 @@ impl BrokerWindows {
         self.full
     }
 
-    /// What this broker may have now: its share, and its allowance while nobody else needs the rest.
+    /// What this broker may have now: its share, and its allowance while no other broker needs the rest.
     pub(super) fn limit_of(&self, name: &str, window: &BrokerWindow, waiters: &CapacityWaiters) -> Usage {
         let (share, capacity) = (self.share, self.capacity);
         let is_alone = window.used.messages >= self.used;
@@ -268,7 +269,7 @@ impl BrokerWindows {
         window.used.is_empty() || (window.has_spare(share) && !had_spare)
     }
 
-    /// What counted in one window counts in another, or in none. True when a window opened.
+    /// Moves usage from one window to another, or out of all windows. True when a window opened.
     pub(super) fn change(&mut self, usage: Usage, from: Option<BrokerId>, to: Option<BrokerId>) -> bool {
         if from == to {
             return false;
