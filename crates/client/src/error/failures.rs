@@ -183,7 +183,7 @@ impl fmt::Display for Uncommitted {
     }
 }
 
-/// The first of the queues, for an error's text; the error itself has them all.
+/// The first of the queues, for an error's text; the error itself has all of them.
 pub(super) fn some(failed: &[Uncommitted]) -> String {
     let mut text: Vec<String> = failed.iter().take(NAMED).map(ToString::to_string).collect();
     if failed.len() > NAMED {

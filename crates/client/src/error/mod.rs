@@ -1,5 +1,5 @@
-//! What a producer or puller can fail with. The caller's fault, the peer's and the machine's are apart; whether a
-//! message may have been stored is a field, never a guess from the text.
+//! What a producer or puller can fail with. Errors of the caller, the peer and the machine are different variants;
+//! whether a message may have been stored is a field, never a guess from the text.
 
 mod failures;
 mod window_full;
@@ -105,7 +105,8 @@ pub enum ClientError {
         /// The topic.
         topic: String,
     },
-    /// The name servers do not know the topic, and it is not to be created: no broker may, or nobody sends.
+    /// The name servers do not know the topic, and it is not to be created: no broker may, or the caller does not send
+    /// to it.
     #[error("topic `{topic}` does not exist{}. Fix: `pyrmq topic create {topic}`, or {}",
             if *.to_send { " and no broker creates topics by itself" } else { "" },
             if *.to_send { "autoCreateTopicEnable=true on the broker" }
@@ -113,7 +114,7 @@ pub enum ClientError {
     NoTopic {
         /// The topic.
         topic: String,
-        /// Whether it was looked for to send to it.
+        /// Whether it was looked up for a send.
         to_send: bool,
     },
     /// The topic has no queue that can be used.
@@ -252,7 +253,8 @@ pub enum ClientError {
         /// The queue's first offset, and the one that its next message gets.
         held: (i64, i64),
     },
-    /// A receipt handle that cannot be used: of no pop, of another group or broker, used up, or its time is over.
+    /// A receipt handle that cannot be used: it is of no pop, or of another group or broker, was used before, or has
+    /// expired.
     #[error("receipt handle `{handle}` cannot be used: {reason}")]
     Receipt {
         /// As given.
@@ -271,7 +273,7 @@ pub enum ClientError {
     /// Messages are requested without a topic.
     #[error("this consumer is subscribed to no topic: call `subscribe` first")]
     NotSubscribed,
-    /// Bytes of the other side that do not follow the format.
+    /// Bytes from the peer that do not follow the format.
     #[error("cannot read the answer of {address} to {what}: {source}")]
     UnreadableAnswer {
         /// What was requested.
@@ -315,12 +317,12 @@ impl ClientError {
         }
     }
 
-    /// What happened: of a send that failed, what it was given up for.
+    /// The cause: for a failed send, the error of the last attempt.
     pub fn cause(&self) -> &Self {
         self.failure().map_or(self, |failure| &failure.last)
     }
 
-    /// Whether the request may have had its effect though nobody confirmed it.
+    /// Whether the request may have taken effect although it was not confirmed.
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(self, Self::Net { source, .. } if source.retry() == Retry::UnknownOutcome)
     }

@@ -8,13 +8,13 @@ use std::time::Duration;
 pub struct BrokerFull {
     /// Name of the broker.
     pub name: Arc<str>,
-    /// Messages for the broker that are on their way.
+    /// Messages in flight to the broker.
     pub messages: usize,
     /// Bytes of their bodies.
     pub bytes: usize,
-    /// How many messages may be on their way.
+    /// How many messages may be in flight.
     pub window: usize,
-    /// How many bytes may be on their way.
+    /// How many bytes may be in flight.
     pub byte_limit: usize,
 }
 
@@ -25,13 +25,13 @@ pub struct WindowFull {
     pub messages: usize,
     /// Bytes of their bodies.
     pub bytes: usize,
-    /// How many messages may be now: fewer than the limit while a broker has too much to do.
+    /// How many messages may be in flight now: fewer than the limit while a broker is overloaded.
     pub window: usize,
     /// The limit of messages.
     pub message_limit: usize,
     /// The limit of bytes.
     pub byte_limit: usize,
-    /// Where there was room, but not in the window of the only broker that the message could go to.
+    /// Set if there was capacity, but not in the window of the only broker that the message could go to.
     pub broker: Option<BrokerFull>,
     /// How long there was no room.
     pub waited: Duration,

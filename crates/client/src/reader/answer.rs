@@ -1,4 +1,4 @@
-//! What a broker answers to a pull of the front, and what is tried again.
+//! Handles the answers to pulls at the front, and decides what is tried again.
 
 use crate::reader::{
     FIRST_PAUSE, Lost, MAX_PAUSE, OpenAnswer, Range, RangeError, RangeReader, RetryState, pull,
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl OpenAnswer {
-    /// The answer to a pull of `range` that was to bring the offsets `from` to `to - 1`.
+    /// The answer to a pull of `range` for the offsets `from` to `to - 1`.
     fn new(
         index: usize,
         range: &Arc<Range>,
@@ -86,7 +86,7 @@ impl RangeReader {
         }
     }
 
-    /// The front ask found nothing: a gap that the filter left, messages that are gone, or none yet.
+    /// Handles a front pull that found nothing: the filter left a gap, messages are gone, or there are none yet.
     fn nothing_there(
         &mut self,
         range: &Arc<Range>,
@@ -115,7 +115,7 @@ impl RangeReader {
         })
     }
 
-    /// Asks again later, unless that went on for too long.
+    /// Pulls again later, unless this has lasted too long.
     pub(super) fn retry_later(&mut self, cause: RangeError) -> Result<(), RangeError> {
         let now = Instant::now();
         let (since, pause) = match &self.retry {
@@ -170,7 +170,7 @@ impl RangeReader {
         Ok(())
     }
 
-    /// Goes on after `to`; the pulls after the front one find out for themselves.
+    /// Continues after `to`; the other pulls detect the loss themselves.
     fn skip_lost_range(&mut self, range: &Arc<Range>, to: i64) {
         self.retry = None;
         if let Some(front) = self.window.pop_front() {

@@ -68,7 +68,7 @@ impl RangeReader {
         Ok(DrainStep::More)
     }
 
-    /// A message that is no row: an error, or a note that it was left out.
+    /// Handles a message that cannot be a row: an error, or it is recorded as left out.
     fn bad_message(&mut self, range: &Arc<Range>, offset: i64, cause: ColumnError) -> Result<(), RangeError> {
         let range = range.clone();
         if self.options.on_bad == OnBadMessage::Fail {
@@ -78,7 +78,7 @@ impl RangeReader {
         Ok(())
     }
 
-    /// The answer is used up: asks for what it lacks, and learns from how much it gave.
+    /// Ends an answer that is used up: requests what it lacks, and adapts the step to how much it brought.
     fn close(&mut self, range: &Arc<Range>, open: &OpenAnswer) -> Result<(), RangeError> {
         let mut next = open.position;
         if open.next_begin > next && next < open.to {
@@ -99,7 +99,7 @@ impl RangeReader {
             });
         }
         if self.step.is_none() {
-            // The probe stood alone: what it left is requested in the steps that it has taught.
+            // The probe was the only pull: the rest is requested in steps of the size that it has shown.
             self.next = (open.range, next);
         } else {
             self.pull_first(open.range, next, open.to);

@@ -1,4 +1,4 @@
-//! Reads fixed ranges of queues into column blocks, with several pulls on their way.
+//! Reads fixed ranges of queues into column blocks, with several pulls in flight.
 //!
 //! ```text
 //! queue    lo ........ lo+s ....... lo+2s ...... lo+3s                  hi
@@ -31,7 +31,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the first ask wants, to learn how much the broker gives at once.
+/// Size of the first pull, which shows how much the broker returns at once.
 const PROBE: i64 = 1024;
 /// The step never exceeds this.
 const MAX_STEP: i64 = 4096;
@@ -49,7 +49,7 @@ struct PendingPull {
     call: Call,
 }
 
-/// An answer that is being taken apart.
+/// An answer whose records are being read.
 struct OpenAnswer {
     range: usize,
     requested_from: i64,
@@ -141,7 +141,7 @@ impl RangeReader {
         std::mem::take(&mut self.unreadable)
     }
 
-    /// Goes on after [`RangeError::Unreachable`], without a gap, with brokers at the addresses given by broker name.
+    /// Continues after [`RangeError::Unreachable`], without a gap, with brokers at the addresses given by broker name.
     /// The timeout starts again.
     pub fn resume(&mut self, addresses: &HashMap<String, String>) {
         for range in &mut self.ranges {
@@ -190,7 +190,7 @@ impl RangeReader {
         self.tags.is_filter() || self.options.sql.is_some()
     }
 
-    /// Whether offsets without a message are what is expected of a range.
+    /// Whether offsets without a message are normal for a range.
     fn has_gaps(&self, range: &Range) -> bool {
         self.is_filtered() || self.options.compacted.contains(&range.topic)
     }
@@ -243,7 +243,7 @@ impl RangeReader {
         })
     }
 
-    /// Puts an ask in front, or nothing when it is empty.
+    /// Puts a pull at the front, unless it is empty.
     fn pull_first(&mut self, index: usize, from: i64, to: i64) {
         if from < to
             && let Some(pending) = self.send_pull(index, from, to)

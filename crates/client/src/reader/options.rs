@@ -34,11 +34,11 @@ pub struct ReadOptions {
     pub max_bytes: usize,
     /// Requests kept on their way.
     pub pulls_in_flight: usize,
-    /// How long a failure that may pass is borne.
+    /// How long a temporary failure is retried.
     pub timeout: Duration,
     /// How long a broker may give no answer before the read fails as unreachable; at most `timeout`.
     pub unreachable_after: Duration,
-    /// Go on with what is left where messages have expired.
+    /// Continue with the remaining messages where some have expired.
     pub skip_lost: bool,
     /// What to do with a message that cannot be read.
     pub on_bad: OnBadMessage,

@@ -17,7 +17,7 @@ pub(super) enum Filter<'a> {
     Sql(&'a str),
 }
 
-/// Asks for up to `count` messages from an offset on. Nothing is committed, and the broker does not hold the request.
+/// Requests up to `count` messages from an offset on. Nothing is committed, and the broker does not hold the request.
 pub(super) fn request(range: &Range, group: &str, filter: Filter<'_>, from: i64, count: i64) -> Command {
     let (expression_type, subscription) = match filter {
         Filter::Tags(tags) => ("TAG", tags),
@@ -37,7 +37,7 @@ pub(super) fn request(range: &Range, group: &str, filter: Filter<'_>, from: i64,
     Command::request(request::PULL_MESSAGE).with_header(&header)
 }
 
-/// Where a queue begins and ends, and where to go on, as an answer says it.
+/// Where a queue begins and ends, and where to continue, according to an answer.
 pub(super) struct AnswerOffsets {
     pub(super) next_begin: i64,
     pub(super) lowest: i64,

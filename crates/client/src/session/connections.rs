@@ -70,13 +70,13 @@ pub(crate) trait Present: fmt::Debug + Send + Sync {
     fn is_present(&self, client_id: &str, group: &str, is_consumer: bool) -> bool;
 }
 
-/// The connections that clients share. Those that are given the same object do. A process that was forked must have
-/// another one: its parent's locks may have been held.
+/// The connections that clients share. Clients with the same object share them. A forked process must have another
+/// object: the locks of its parent's may have been held.
 #[derive(Debug, Default)]
 pub struct Connections {
     // Guards the sessions that are open.
     sessions: Mutex<Vec<Session>>,
-    // Guards the clients that have been made with these connections.
+    // Guards the clients that were created with these connections.
     clients: Mutex<Vec<Weak<dyn Present>>>,
 }
 
@@ -125,7 +125,7 @@ impl Default for Identity {
     }
 }
 
-/// The resolver of clients that are given no other: one object, for clients with the same one share connections.
+/// The default resolver: one object, since clients with the same resolver share connections.
 pub(crate) fn system_resolver() -> Arc<dyn Resolve> {
     static SYSTEM: LazyLock<Arc<dyn Resolve>> = LazyLock::new(|| Arc::new(SystemResolver));
     SYSTEM.clone()
@@ -203,7 +203,7 @@ impl Connections {
         Ok(client)
     }
 
-    /// Sets of connections that are open: one for each identity, and one more for each further member of a group.
+    /// Number of open sets of connections: one for each identity, and one more for each further member of a group.
     pub fn session_count(&self) -> usize {
         let mut sessions = self.sessions();
         sessions.retain(|session| session.client.is_open());

@@ -21,7 +21,7 @@ use tokio::sync::{RwLock, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How often new connections are looked for.
+/// How often the client checks for new connections.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for the last heartbeats before the client unregisters, and for the answers to that.
 const UNREGISTER_TIME: Duration = Duration::from_millis(500);
@@ -58,13 +58,13 @@ pub(crate) struct Heartbeat {
     routes: Routes,
     pub(crate) membership: Arc<Membership>,
     timeout: Duration,
-    // Shared by heartbeats until they are answered, whatever has become of their callers; `unregister` has it alone.
-    // Brokers work on several requests of a connection at a time: a heartbeat that they handle last would register the
+    // Heartbeats share it until they are answered, even if their callers are gone; `unregister` holds it exclusively.
+    // Brokers process several requests of a connection at a time: a heartbeat that is processed last would register the
     // client again.
     on_their_way: Arc<RwLock<()>>,
     unanswered: Unanswered,
-    // Guards the addresses of brokers that took the last heartbeat which they have answered. Nothing else is locked
-    // under it.
+    // Guards the addresses of brokers that accepted the last heartbeat they have answered. Nothing else is locked under
+    // it.
     accepting: Arc<Mutex<BTreeSet<String>>>,
     connections: Arc<Connections>,
 }
@@ -102,14 +102,14 @@ impl Heartbeat {
         self.send_all(self.timeout.min(time)).await.outcome()
     }
 
-    /// The brokers that took the last heartbeat.
+    /// The brokers that accepted the last heartbeat.
     pub(crate) fn accepting(&self) -> BTreeSet<String> {
         lock(&self.accepting).clone()
     }
 
     /// Sends a heartbeat with a new subscription, as [`Self::send`] does. A broker that refuses it for lack of
-    /// permission refuses it as a whole, with all topics, and forgets the member. So that fails, too, whatever others
-    /// answer, if the broker has the topic or was among `accepting` before the subscription.
+    /// permission refuses it as a whole, with all topics, and forgets the member. So this call fails, too, whatever
+    /// others answer, if that broker has the topic or was among `accepting` before the subscription.
     pub(crate) async fn send_new(
         &self,
         topic: &Arc<str>,
@@ -187,10 +187,10 @@ impl Heartbeat {
         round
     }
 
-    /// Beats until the client stops: when another broker is known, when a connection came or went (a broker that has
-    /// started again knows nobody, and cannot ask about transactions), both looked for each second; and each interval.
-    /// After a failure sooner, with pauses that double. A broker that becomes known may have a connection already: that
-    /// of another client.
+    /// Sends heartbeats until the client stops: in each interval, and within a second after a broker became known or a
+    /// connection began or ended (a restarted broker knows no clients, and cannot ask about transactions). After a
+    /// failure it tries again sooner, with pauses that double. A broker that becomes known may already have a
+    /// connection, of another client.
     pub(crate) async fn keep_alive(self, interval: Duration, shutdown: Shutdown) {
         let stats = self.client.stats();
         let mut last: Option<LastRound> = None;
@@ -204,7 +204,7 @@ impl Heartbeat {
                         && now.opened == last.stats.opened
                         && now.connections >= last.stats.connections =>
                 {
-                    // The list is made only when it may differ: a producer may have many thousand topics.
+                    // The list is built only when it may differ: a producer may have many thousand topics.
                     std::mem::replace(&mut last.changes, changes) != changes
                         && last.brokers != self.routes.brokers()
                 }
@@ -236,10 +236,10 @@ impl Heartbeat {
         self.unregister().await;
     }
 
-    /// Unregisters from every connected broker, after the heartbeats that are on their way. Failures are ignored.
+    /// Unregisters from every connected broker, after the heartbeats in flight. Failures are ignored.
     pub(crate) async fn unregister(&self) {
         let wait = UNREGISTER_TIME.min(self.timeout);
-        // One that has not answered by then hears of both later, maybe in the wrong order.
+        // A broker that has not answered by then gets both later, perhaps in the wrong order.
         let _alone = tokio::time::timeout(wait, self.on_their_way.write()).await;
         if !self.membership.is_away() {
             // It has subscribed again meanwhile.

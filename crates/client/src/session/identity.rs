@@ -43,7 +43,7 @@ pub(crate) fn client_id(instance_name: &str, unit_name: &str) -> String {
     format!("{ip}@{instance_name}{at}{unit_name}")
 }
 
-/// A source of unique ids of its own: two in one process never give the same id (but for one case in 2^32).
+/// A separate source of unique ids: two in one process give the same id in one case of 2^32.
 pub fn unique_ids() -> UniqueIds {
     let loader = u32::try_from(random(1 << 32)).unwrap_or(0);
     UniqueIds::new(IpAddr::V4(local_ip()), std::process::id(), loader)

@@ -1,8 +1,8 @@
 //! A second unregistration at brokers that had not answered a heartbeat when they got the first one.
 //!
-//! Such a broker may have the heartbeat still. Apache's works on the two in different threads, so the member may be
-//! registered last, although it has ended: nobody reads its share of the queues. While other clients keep the
-//! connection open, only another unregistration ends that.
+//! Such a broker may still have to process the heartbeat. Apache's brokers process the two in different threads, so the
+//! member may be registered last, although it has ended. Then no member reads its share of the queues. While other
+//! clients keep the connection open, only another unregistration ends that.
 
 use crate::session::connections::Connections;
 use crate::session::membership::Membership;
@@ -16,12 +16,12 @@ use tokio::task::JoinSet;
 
 /// Time after which a client that ends has closed the connections that no other client shares.
 const UNTIL_LEFT: Duration = Duration::from_secs(2);
-/// How long a broker that is silent is waited for.
+/// How long to wait for a silent broker.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Time for a broker that answers again to work on heartbeats that came before.
+/// Time for a broker that answers again to process earlier heartbeats.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// Brokers that have a heartbeat of this client which they have not answered.
+/// Brokers that have not answered a heartbeat of this client.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unanswered {
     // Guards their addresses. Nothing else is locked under it.
@@ -29,12 +29,12 @@ pub(super) struct Unanswered {
 }
 
 impl Unanswered {
-    /// A heartbeat leaves. The result takes its outcome.
+    /// Records that a heartbeat is sent. Call the result with its outcome.
     pub(super) fn begin(&self, address: &str) -> impl FnOnce(&Result<Command, NetError>) + Send + use<> {
         let (addresses, address) = (self.addresses.clone(), address.to_owned());
         lock(&addresses).insert(address.clone());
         move |outcome| {
-            // A connection that has ended has taken the heartbeat along.
+            // A heartbeat is lost with a connection that has ended.
             if !matches!(outcome, Err(NetError::Timeout { sent: true, .. })) {
                 lock(&addresses).remove(&address);
             }
@@ -68,7 +68,7 @@ pub(super) fn unregister_later(
             let (client, connections) = (client.clone(), connections.clone());
             let membership = membership.clone();
             requests.spawn(async move {
-                // The first answer says that the broker works on requests again.
+                // The first answer shows that the broker processes requests again.
                 for time in [SILENCE, SETTLED] {
                     let is_connected = client.connected().contains(&address);
                     if !is_connected || membership.is_back(&connections) {

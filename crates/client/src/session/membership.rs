@@ -22,7 +22,7 @@ pub struct Subscription {
     pub expression: String,
     /// The expression is a SQL92 condition on properties, which the broker evaluates.
     pub is_sql: bool,
-    /// When it was made, ms: brokers keep the newest.
+    /// When it was created, ms: brokers keep the newest.
     pub version: i64,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Membership {
     subscriptions: Mutex<BTreeMap<Arc<str>, Subscription>>,
     // The client has left its group, until it subscribes again.
     is_away: AtomicBool,
-    // It ends: no subscription brings it back.
+    // The client is closing: no subscription brings it back.
     pub(super) has_ended: AtomicBool,
 }
 

@@ -1,5 +1,5 @@
 //! What producers and consumers have in common: name servers, routes, heartbeats, identity. Each client has its own,
-//! but for the connections, which the clients of a process share.
+//! except for the connections, which the clients of a process share.
 
 pub mod address_server;
 pub mod connections;

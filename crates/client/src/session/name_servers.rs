@@ -1,10 +1,10 @@
-//! The name servers of a client: a list that is given, or comes from an HTTP address server.
+//! The name servers of a client: a configured list, or one from an HTTP address server.
 //!
-//! A client keeps to one name server until it fails, then tries the next. The list is made at the first request, again
-//! every two minutes, and at once when none of it answered: from the answer of the address server (Apache
-//! `DefaultTopAddressing`), where a host name that has several addresses stands for each of them. A name with one
-//! address stays a name, which is resolved with each connection; when its address changes, the old connection ends
-//! after the requests in progress. What cannot be learned stays as it was.
+//! A client uses one name server until it fails, then tries the next. The list is built at the first request, again
+//! every two minutes, and at once if no server of it has answered. It comes from the address server, if there is one
+//! (Apache `DefaultTopAddressing`). A host name with several addresses stands for each of them. A name with one address
+//! stays a name, which is resolved with each connection; when its address changes, the old connection ends after the
+//! requests in progress. What cannot be refreshed stays as it was.
 
 use crate::error::ClientError;
 use crate::session::address_server::AddressServer;
@@ -41,7 +41,7 @@ struct NameServerList {
     found: HashMap<String, Vec<SocketAddr>>,
 }
 
-/// Why a round of requests gave nothing.
+/// Why a round of requests gave no result.
 struct RoundFailed {
     /// What each server that gave no answer failed with.
     failed_attempts: String,
@@ -52,7 +52,7 @@ struct RoundFailed {
 }
 
 impl NameServers {
-    /// Starts at a random one, so that many clients spread.
+    /// Starts at a random server, so that many clients spread.
     pub fn new(client: Client, options: &ClientOptions) -> Self {
         let given: Arc<[String]> = options.name_servers.clone().into();
         Self {
@@ -80,7 +80,7 @@ impl NameServers {
         lock(&self.list)
     }
 
-    /// Makes the list again when it is old.
+    /// Refreshes the list when it is old.
     pub(crate) async fn keep_fresh(&self) {
         let made = self.list().made;
         if made.is_none_or(|made| made.elapsed() >= self.fresh) {
@@ -180,8 +180,8 @@ impl NameServers {
         })
     }
 
-    /// Asks one, and again if its connection was closed here: by this client's end, which the second request finds, or
-    /// because the server has another address now.
+    /// Sends a request to one server, and again if its connection was closed here: because the client ends, which the
+    /// second request reports, or because the server has another address now.
     async fn request_one(
         &self,
         address: &str,
@@ -246,7 +246,7 @@ impl NameServers {
         }
     }
 
-    /// Takes a new list: the addresses whose connections lead to where nothing is looked for any more.
+    /// Replaces the list. Returns the addresses whose connections are no longer needed.
     fn take(&self, new: NameServerList) -> Vec<String> {
         let mut list = self.list();
         if list.addresses != new.addresses {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Between a namespace and a name in it (Apache `NamespaceUtil.NAMESPACE_SEPARATOR`).
 const NAMESPACE_SEPARATOR: char = '%';
 
-/// What goes before a namespace in the name of a topic of a group.
+/// The prefixes that stand before the namespace in the name of a group's topic.
 const GROUP_PREFIXES: [&str; 2] = [RETRY_PREFIX, DLQ_PREFIX];
 
 impl ClientOptions {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// No group of a user's (Apache `MixAll.DEFAULT_PRODUCER_GROUP`).
+/// The group of producers without a group (Apache `MixAll.DEFAULT_PRODUCER_GROUP`).
 const DEFAULT_PRODUCER: &str = "DEFAULT_PRODUCER";
 
 /// What producers and pullers share.
@@ -31,7 +31,7 @@ pub struct ClientOptions {
     pub namespace: String,
     /// Time for one control request (route, offset, heartbeat). Apache `mqClientApiTimeout`: 3 s.
     pub request_timeout: Duration,
-    /// How often a known route is asked for again. Apache `pollNameServerInterval`: 30 s.
+    /// How often a known route is refreshed. Apache `pollNameServerInterval`: 30 s.
     pub route_interval: Duration,
     /// How long an unused route is kept. Kafka `metadata.max.idle.ms`: 5 min; Apache keeps it for ever.
     pub route_idle: Duration,

@@ -1,4 +1,4 @@
-//! Asking the name servers for a route, once for all callers that wait for it.
+//! Requests a route from the name servers, once for all callers that wait for it.
 
 use crate::error::ClientError;
 use crate::session::routes::{RouteResult, RouteShared};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const REGISTRATION_ATTEMPTS: u32 = 4;
 const REGISTRATION_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often callbacks whose time is over are failed while a request to the name servers is open.
+/// How often callers whose time has passed are failed while a request to the name servers is open.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The log lines keep the name of the routes.
@@ -43,7 +43,7 @@ impl RouteShared {
                 let done = lookups.remove(topic).unwrap_or_default();
                 drop(lookups);
                 for task in done.tasks {
-                    // A task that has given up is no fault.
+                    // A task that gave up is no error.
                     drop(task.send(found.clone()));
                 }
                 return;
@@ -55,7 +55,7 @@ impl RouteShared {
         }
     }
 
-    /// Fails the waiting calls whose time is over: the name servers have not answered.
+    /// Fails the waiting calls whose time has passed: the name servers have not answered.
     fn expire(&self, topic: &Arc<str>) {
         let now = Instant::now();
         let mut lookups = self.lookups();
@@ -69,7 +69,7 @@ impl RouteShared {
         }
     }
 
-    /// The name servers have not answered in the time that somebody had.
+    /// The error of a caller whose time has passed before a name server answered.
     pub(super) fn unanswered(&self) -> ClientError {
         let addresses = self.name_servers.addresses();
         ClientError::NameServers {
@@ -101,8 +101,8 @@ impl RouteShared {
                 }
                 known.insert(topic.clone(), Arc::new(route));
             }
-            // What was known stays: a broker that restarts takes its topics from the name servers for a while, and
-            // the broker itself refuses messages of a topic that was deleted.
+            // The known route stays: while a broker restarts, the name servers do not know its topics, and the broker
+            // itself refuses messages of a topic that was deleted.
             Err(ClientError::NoTopic { .. }) => {
                 tracing::debug!(target: LOG, topic = &**topic, "the name servers do not know it");
             }
@@ -159,7 +159,8 @@ impl RouteShared {
         Ok(Arc::new(TopicRoute::new(route, true, &self.faults)))
     }
 
-    /// Whether any broker is registered at the name server. One that does not say is assumed to have some.
+    /// Whether any broker is registered at the name server. A name server that does not answer this is assumed to have
+    /// some.
     async fn has_brokers(&self) -> Result<bool, ClientError> {
         let command = Command::request(request::GET_BROKER_CLUSTER_INFO);
         let read =

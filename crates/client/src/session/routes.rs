@@ -1,5 +1,5 @@
-//! Which brokers have a topic: asked of the name servers when first needed, again every 30 s, and at once after a
-//! failure that says that what is known is old (Apache `MQClientInstance.updateTopicRouteInfoFromNameServer`).
+//! Which brokers have a topic: requested from the name servers when first needed, again every 30 s, and at once after a
+//! failure that shows that the known route is stale (Apache `MQClientInstance.updateTopicRouteInfoFromNameServer`).
 //!
 //! Readers take a shared lock and an `Arc`; a topic is requested once, however many wait for it.
 
@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Looks at a topic that may come soon: about a second in all.
+/// Number of attempts to find a topic that may be created soon: about a second in all.
 const FIND_ATTEMPTS: u32 = 10;
 
-/// Routes that are kept although nobody uses them.
+/// Number of unused routes that are kept.
 const IDLE_KEPT: usize = 1024;
 
 /// What happens when a topic is unknown.
@@ -36,7 +36,7 @@ pub struct AutoCreate {
 /// What a client that is closed says.
 const CLOSED: ClientError = ClientError::Closed { what: "client" };
 
-/// What asking for a route gives.
+/// The result of a request for a route.
 pub type RouteResult = Result<Arc<TopicRoute>, ClientError>;
 
 /// Gets the outcome of a look-up.
@@ -48,7 +48,7 @@ const STALE_INTERVAL: Duration = Duration::from_millis(100);
 /// Callers that wait for the route of a topic.
 #[derive(Default)]
 pub(super) struct Lookup {
-    /// Called in order, before [`Routes::cached`] has the topic; each by its time at the latest.
+    /// Called in order, before [`Routes::cached`] has the topic, each no later than its deadline.
     pub(super) callbacks: Vec<(Instant, RouteCallback)>,
     /// Tasks that wait for the outcome.
     pub(super) tasks: Vec<oneshot::Sender<RouteResult>>,
@@ -67,7 +67,7 @@ pub(super) struct RouteShared {
     pub(super) faults: Arc<LatencyFaultTolerance>,
     pub(super) known: RwLock<NameMap<Arc<str>, Arc<TopicRoute>>>,
     // Guards the callers that wait for each topic; a topic with an entry is being looked up. Held while a new topic
-    // becomes known, so that nobody overtakes the waiting callers: messages of one thread keep their order from the
+    // becomes known, so that no caller overtakes the waiting ones: messages of one thread keep their order from the
     // first on.
     lookups: Mutex<HashMap<Arc<str>, Lookup>>,
     // Guards when a failure last caused a request for a topic's route, and whether another request is to follow.
@@ -147,8 +147,8 @@ impl Routes {
         self.shared.cached().len()
     }
 
-    /// Calls back with what is known (at once), else with what the name servers say until `by`. Callbacks of one
-    /// topic run one after the other in the order of the calls; they must not block.
+    /// Calls back at once with the known route, otherwise with the name servers' answer, by `by` at the latest.
+    /// Callbacks of one topic run one after the other in the order of the calls; they must not block.
     pub fn with_route(&self, topic: &Arc<str>, by: Instant, then: impl FnOnce(RouteResult) + Send + 'static) {
         if let Some(route) = self.cached(topic) {
             return then(Ok(route));
@@ -172,7 +172,7 @@ impl Routes {
         }
     }
 
-    /// What is known, else what the name servers say within this time.
+    /// The known route, otherwise the name servers' answer within this time.
     pub async fn get_within(&self, topic: &Arc<str>, time: Duration) -> RouteResult {
         match self.cached(topic) {
             Some(route) => Ok(route),
@@ -182,7 +182,7 @@ impl Routes {
         }
     }
 
-    /// What is known, else what the name servers say.
+    /// The known route, otherwise the name servers' answer.
     pub async fn get(&self, topic: &Arc<str>) -> RouteResult {
         match self.cached(topic) {
             Some(route) => Ok(route),
@@ -190,8 +190,8 @@ impl Routes {
         }
     }
 
-    /// The route that is known, else what the name servers say, which are asked several times: a topic may just have
-    /// been created by a first send, which brokers answer before they have registered the topic.
+    /// The known route, otherwise the name servers' answer to several requests: a first send may just have created the
+    /// topic, and brokers answer it before they have registered the topic.
     pub async fn find(&self, topic: &Arc<str>) -> RouteResult {
         let mut pause = Duration::from_millis(10);
         for _ in 0..FIND_ATTEMPTS {
@@ -215,8 +215,8 @@ impl Routes {
         receiver.await.unwrap_or(Err(CLOSED))
     }
 
-    /// Requests the route in the background: the known one seems to be stale. While a broker is away each send calls
-    /// this: one request in 100 ms serves all of them, and one request follows the last of them.
+    /// Requests the route in the background, since the known one seems to be stale. While a broker is unreachable each
+    /// send calls this: one request in 100 ms serves all of them, and one request follows the last of them.
     pub fn mark_stale(&self, topic: &Arc<str>) {
         let mut stale = self.shared.stale();
         let now = Instant::now();
@@ -244,16 +244,16 @@ impl Routes {
         }
     }
 
-    /// Asks for the route again after a send that found no queue by it: its broker may have been away when the route
-    /// was asked for. A guessed route names every broker that there is, and holds until the first message has made
-    /// the topic.
+    /// Requests the route again after a send that found no queue in it: its broker may not have been registered when
+    /// the route was requested. A guessed route names every broker that there is, and is used until the first message
+    /// has created the topic.
     pub(crate) fn suspect_missing(&self, topic: &Arc<str>, route: &TopicRoute) {
         if !route.guessed {
             self.mark_stale(topic);
         }
     }
 
-    /// Fails all waiting and later calls with `Closed`: a look-up that hangs holds up nobody.
+    /// Fails all waiting and later calls with `Closed`, so that none waits for a look-up that hangs.
     pub fn close(&self) {
         self.shared.closed.store(true, Ordering::Release);
         let waiting: Vec<Lookup> = {
@@ -269,7 +269,7 @@ impl Routes {
         }
     }
 
-    /// True when the caller must start to ask.
+    /// True when the caller must send the request.
     fn enqueue(&self, topic: &Arc<str>, task: Option<oneshot::Sender<RouteResult>>) -> bool {
         let mut lookups = self.shared.lookups();
         if self.shared.closed.load(Ordering::Acquire) {
@@ -305,7 +305,7 @@ impl Routes {
         })
     }
 
-    /// Another number whenever [`Self::brokers`] may have changed.
+    /// A number that changes whenever [`Self::brokers`] may have changed.
     pub(crate) fn broker_changes(&self) -> u64 {
         self.shared.broker_changes.load(Ordering::Relaxed)
     }
@@ -324,7 +324,8 @@ impl Routes {
         found
     }
 
-    /// Asks for every known topic again, each `interval`, until the client stops. Forgets what was not used for `idle`.
+    /// Refreshes every known route, each `interval`, until the client stops. Forgets those that were not used for
+    /// `idle`.
     pub async fn keep_fresh(self, interval: Duration, idle: Duration, shutdown: Shutdown) {
         let rounds = idle.as_millis() / interval.as_millis().max(1);
         let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! A topic as a client knows it: its queues, and what the selection of a queue needs.
+//! A topic as a client knows it: its queues, and the state for selecting one.
 
 use crate::error::ClientError;
 use pyrmq_auth::BegunSignature;
@@ -26,7 +26,7 @@ pub struct TopicRoute {
     pub selector: Arc<QueueSelector>,
     /// How often the route was refreshed since it was last used. A refreshed route keeps it.
     pub(super) idle: Arc<AtomicU32>,
-    /// What the headers of all messages to this topic begin with; written by the first of them.
+    /// The beginning of the headers of all messages to this topic, written for the first of them.
     pub(crate) head_start: OnceLock<HeadStart>,
 }
 
@@ -84,7 +84,7 @@ impl TopicRoute {
         }
     }
 
-    /// The address to read a broker's queues at: the master's, or else that of the lowest id.
+    /// The address at which to read a broker's queues: the master's, or else that of the lowest id.
     pub fn reader_of(&self, broker: &str) -> Option<String> {
         self.reader_at(broker, MASTER_ID).map(|(_, address)| address)
     }
@@ -94,9 +94,9 @@ impl TopicRoute {
         self.route.broker(broker)?.addresses.get(&MASTER_ID).cloned()
     }
 
-    /// The replica to read a broker's queues at, its id and address: the one that the broker has suggested, with this
-    /// id, or for a slave's id the next one (Apache `MQClientInstance#findBrokerAddressInSubscribe`); else as
-    /// [`Self::reader_of`].
+    /// Id and address of the replica at which to read a broker's queues: the one with this id, which the broker has
+    /// suggested, or for a slave's id the next one (Apache `MQClientInstance#findBrokerAddressInSubscribe`); otherwise
+    /// as [`Self::reader_of`].
     pub fn reader_at(&self, broker: &str, id: i64) -> Option<(i64, String)> {
         let replicas = &self.route.broker(broker)?.addresses;
         let at = |id: i64| replicas.get_key_value(&id);
