@@ -1,7 +1,8 @@
-//! Work that only the language above can do: a strategy of its own, its threads' stacks, a call of a listener.
+//! Work that only the caller's language can do: its own allocation strategy, the stacks of its threads, a call of a
+//! listener.
 //!
-//! Nothing here calls it. A callback waits in a list until a thread of that language takes it, and the answer comes
-//! back by its number. Without such a thread every callback fails at once.
+//! Nothing here calls into that language. A callback waits in a list until one of its threads takes it, and the answer
+//! comes back by number. Without such a thread every callback fails at once.
 
 use crate::consumer::process_queue::{Chunk, QueueKey};
 use pyrmq_remoting::sync::{lock, wait_while};
@@ -11,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Time for an answer: brokers wait this long at most for what they have asked.
+/// Time for an answer: brokers wait no longer for answers to their requests.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// What is to be done.
@@ -26,7 +27,7 @@ pub enum Callback {
     },
     /// Where the threads of the listeners are.
     Stacks,
-    /// Call the listener for a message, and say how it went.
+    /// Call the listener for a message, and report the outcome.
     Consume {
         /// The message.
         chunk: Arc<Chunk>,
@@ -73,7 +74,7 @@ impl Callbacks {
         lock(&self.state)
     }
 
-    /// Asks, and waits for the answer; `None` when nobody takes callbacks, or none came in time.
+    /// Queues a callback, and waits for the answer; `None` if no thread takes callbacks, or no answer came in time.
     pub(crate) async fn call(&self, callback: Callback) -> Option<CallbackAnswer> {
         let (number, answer) = {
             let mut state = self.state();
@@ -97,7 +98,7 @@ impl Callbacks {
         answer.ok().and_then(Result::ok)
     }
 
-    /// From now on somebody takes callbacks.
+    /// Records that a thread takes callbacks from now on.
     pub(crate) fn serve(&self) {
         self.state().is_served = true;
     }
@@ -125,7 +126,7 @@ impl Callbacks {
     /// Gives the answer to the callback with this number. One that comes too late is dropped.
     pub(crate) fn answer(&self, number: u64, answer: CallbackAnswer) {
         if let Some(sender) = self.state().taken.remove(&number) {
-            // Nobody waits any more where this fails.
+            // If this fails, the caller no longer waits.
             drop(sender.send(answer));
         }
     }

@@ -1,4 +1,4 @@
-//! What listeners did not handle, how often that was, and what became of it.
+//! Messages that listeners did not handle: how many there were, and what happened to them.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub enum Failure {
     Untouched,
 }
 
-/// What became of messages that were not handled.
+/// Counters of what happened to messages that were not handled.
 #[derive(Debug)]
 pub(crate) struct Counts {
     later: AtomicU64,
@@ -36,7 +36,7 @@ pub(crate) struct Counts {
     pub(crate) handing_back: AtomicUsize,
     /// The last message that was handed back was refused.
     pub(crate) is_refused: AtomicBool,
-    /// The group's own number of tries, as its broker has it.
+    /// The group's own maximum of tries, from its broker.
     pub(crate) max_tries: AtomicI32,
 }
 
@@ -53,7 +53,7 @@ impl Default for Counts {
     }
 }
 
-/// What became of messages that were not handled, counted since the start.
+/// Counts, since the start, of what happened to messages that were not handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailureCounts {
     /// Messages that are delivered again.

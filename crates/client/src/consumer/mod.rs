@@ -2,15 +2,15 @@
 //!
 //! The parts, lowest first; each imports only from those above it in this list:
 //!
-//! - `options`, `callbacks`, `failure_counts`, `rates`: settings; work for the language above; what listeners did not
-//!   handle; how fast messages come and are done
+//! - `options`, `callbacks`, `failure_counts`, `rates`: settings; work for the caller's language; messages that
+//!   listeners did not handle; rates
 //! - `process_queue/`: one queue: what was fetched, what listeners have of it, how far it is done
-//! - `requests/`: what a consumer asks of brokers: offsets, locks, messages handed back, checks of filters
+//! - `requests/`: requests to brokers: offsets, locks, messages handed back, checks of filters
 //! - `pop/`: messages that are handed out for a time
 //! - `shared`: what the parts below share
 //! - `commits/`, `pulling`, `rebalance/`: positions and their commits; the pull of each queue; which queues a member
 //!   has
-//! - `broker_requests/`: what brokers ask of a consumer
+//! - `broker_requests/`: requests of brokers to a consumer
 //! - `puller/`, `listener/`: the consumer as its caller sees it: by polls, by listeners
 
 pub(crate) mod broker_requests;

@@ -54,14 +54,14 @@ pub enum Start {
 /// (Kafka `auto.offset.reset`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutOfRange {
-    /// Where the broker says: Apache's and ours name the end that is nearer.
+    /// Where the broker says: Apache's and pyrmq's name the nearer end.
     #[default]
     Nearest,
-    /// At the first message that is there.
+    /// At the first message that exists.
     First,
     /// At what comes from now on.
     Last,
-    /// Nowhere: polls fail until the application has sought another position.
+    /// Nowhere: polls fail until the application calls `seek`.
     Error,
 }
 
@@ -94,9 +94,9 @@ pub struct PullerOptions {
     pub allocation: Allocation,
     /// Every member gets every message, and keeps its own offsets (Apache `BROADCASTING`).
     pub is_broadcasting: bool,
-    /// What follows when a broker does not have a position.
+    /// What to do if a broker does not have a position.
     pub out_of_range: OutOfRange,
-    /// Queues that come and go wait until a poll has heard of it (`Puller::next_rebalance_event`).
+    /// Queues that are assigned or revoked wait until a poll has reported it (`Puller::next_rebalance_event`).
     pub announces_rebalances: bool,
     /// Threads that call listeners, which operators are shown.
     pub threads: usize,
@@ -107,7 +107,7 @@ pub struct PullerOptions {
     /// Tries of a message before it is a dead letter. `None`: the group's setting on the broker where messages are
     /// handed back to it, 16 where keys keep their order, without end for `Order::Queue` (all as Apache).
     pub max_tries: Option<i32>,
-    /// Pause before a message that was not handled is tried again, where an order is kept (Apache
+    /// Pause before a message that was not handled is tried again, if an order is kept (Apache
     /// `suspendCurrentQueueTimeMillis`: 1 s).
     pub suspend_pause: Duration,
     /// How long a message that was popped is hidden from other members. Apache `popInvisibleTime`: 60 s.

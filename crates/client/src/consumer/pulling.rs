@@ -21,7 +21,7 @@ const WHAT: &str = "a pull";
 const ANSWER_TIME: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(3);
-/// A broker that answers "nothing there" sooner than this does not hold pulls: ask it less often.
+/// A broker that answers "nothing there" sooner than this does not hold pulls, so it is pulled less often.
 const MIN_HOLD: Duration = Duration::from_millis(5);
 
 impl ConsumerShared {
@@ -157,7 +157,7 @@ impl ConsumerShared {
         }
     }
 
-    /// Goes on after an answer that cannot be taken apart: its messages are requested one by one.
+    /// Continues after an answer that cannot be parsed: its messages are requested one by one.
     fn unreadable(
         self: &Arc<Self>,
         key: &Arc<QueueKey>,
@@ -174,7 +174,7 @@ impl ConsumerShared {
         self.pull_later(key.clone(), generation);
     }
 
-    /// Tries again later; what will not pass by itself, the next poll raises.
+    /// Tries again later. The next poll raises errors that are not temporary.
     fn failed(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64, error: ClientError, is_slave: bool) {
         tracing::warn!(%key, %error, is_slave, "pull failed");
         let passing = match &error {
@@ -227,8 +227,8 @@ impl ConsumerShared {
         });
     }
 
-    /// Goes on in a queue whose topic the broker did not know: one that is made again begins with new offsets, so that
-    /// the position in the old one would pass over its first messages.
+    /// Starts over in a queue whose topic the broker did not know: a topic that is created again has new offsets, so
+    /// the old position would skip its first messages.
     pub(crate) async fn start_over(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64) {
         // A slave may know neither the new topic nor what the group has committed in it.
         let masters = self.offsets.of_masters();
@@ -255,7 +255,7 @@ impl ConsumerShared {
                 let failures = queue.failures;
                 // Outcomes of the old topic's messages are not the new one's.
                 queue.restart(begin, next_generation);
-                // The old position says nothing of the new queue.
+                // The old position says nothing about the new queue.
                 (queue.failures, queue.committed) = (failures, -1);
             } else {
                 drop(state);
@@ -315,8 +315,8 @@ impl PullAnswer {
         })
     }
 
-    /// Applies the policy for a position that the broker does not have. It also moves positions that it has, when an
-    /// administrator has reset the group: that is followed.
+    /// Applies the policy for a position that the broker does not have. A broker also moves positions that it has, if
+    /// an administrator has reset the group; that is followed.
     fn checked(mut self, key: &QueueKey, pull_offset: i64, policy: OutOfRange) -> Result<Self, ClientError> {
         if self.code != response::PULL_OFFSET_MOVED {
             self.next_offset = self.next_offset.max(pull_offset);
@@ -359,7 +359,7 @@ impl PullAnswer {
     }
 
     /// Moves the queue to the offset that the broker names: an administrator has reset the group, or the messages are
-    /// not kept any more. What was fetched before is not what comes next.
+    /// gone. The fetched messages no longer come next.
     fn move_to_offset(&self, queue: &mut ProcessQueue, generation: u64) {
         let (key, next_offset) = (&queue.key, self.next_offset);
         let pull_offset = queue.next_pull.unwrap_or(0);

@@ -1,4 +1,4 @@
-//! How fast a consumer gets messages and works on them, by topic (Apache `ConsumerStatsManager`).
+//! Rates at which a consumer gets and handles messages, by topic (Apache `ConsumerStatsManager`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Length of a slot.
 const SLOT: Duration = Duration::from_secs(10);
-/// Slots of the window that rates are taken over: a minute.
+/// Slots of the window of the rates: a minute.
 const WINDOW: u64 = 6;
 /// Slots that are kept: an hour.
 const SLOTS_OF_AN_HOUR: u64 = 360;
@@ -72,7 +72,7 @@ impl Default for Counted {
 }
 
 impl Counted {
-    /// A pull or pop has brought messages.
+    /// Counts a pull or pop that brought messages.
     pub(crate) fn pulled(&mut self, topic: &Arc<str>, messages: usize, time: Duration) {
         let slot = self.slot(topic);
         slot.pulls += 1;
@@ -80,7 +80,7 @@ impl Counted {
         slot.received += messages as u64;
     }
 
-    /// Listeners, a poll that came after, or an acknowledgement are through with messages.
+    /// Counts messages that listeners, a later poll or an acknowledgement have finished.
     pub(crate) fn finished(&mut self, topic: &Arc<str>, done: usize, failed: usize, time: Duration) {
         let slot = self.slot(topic);
         slot.calls += 1;

@@ -1,4 +1,4 @@
-//! What the parts of a consumer share: its connections, and its queues with what was fetched for them.
+//! The state that the parts of a consumer share: its connections, and its queues with their fetched messages.
 
 use crate::consumer::callbacks::Callbacks;
 use crate::consumer::failure_counts::Counts;
@@ -30,19 +30,19 @@ pub(crate) struct ConsumerShared {
     pub(crate) offsets: Offsets,
     pub(crate) send_back: SendBack,
     pub(crate) counts: Arc<Counts>,
-    /// What was received and done lately, pulled or popped. Nothing else is locked under it.
+    /// Messages received and done lately, pulled or popped. Nothing else is locked under it.
     pub(crate) counted: Arc<Mutex<Counted>>,
     pub(crate) callbacks: Callbacks,
     /// When it was made, ms.
     pub(crate) started_ms: i64,
-    /// Where this member of a broadcasting group goes on: as read from its file, and of queues that it has left.
+    /// Where this member of a broadcasting group continues: from its file, and for queues that it has left.
     pub(crate) local_offsets: Mutex<BTreeMap<QueueKey, i64>>,
     pub(crate) locks: QueueLocks,
     /// Gets the messages of topics that the group pops; `None` for consumers that never pop.
     pub(crate) pops: Option<PopListener>,
     /// Version ordinal in the last answer of a broker about the group's members; `i32::MAX` before it.
     pub(crate) broker_version: AtomicI32,
-    /// What was popped is handed out before what was pulled, every other time.
+    /// Every other time, popped messages are handed out before pulled ones.
     pub(crate) is_pop_turn: AtomicBool,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) shutdown: Shutdown,
@@ -56,10 +56,10 @@ pub(crate) struct ConsumerShared {
     // Held while queues are taken or given back: another taker of the same queues waits until they have begun.
     pub(crate) taking: tokio::sync::Mutex<()>,
     pub(crate) generation: AtomicU64,
-    // Guards the assigned queues and what was fetched for them.
+    // Guards the assigned queues and their fetched messages.
     pub(crate) state: Mutex<ConsumerState>,
     pub(crate) arrived: Condvar,
-    // Notified when a queue has gone back.
+    // Notified when a queue was given back.
     pub(crate) gave_back: Notify,
 }
 
@@ -70,39 +70,41 @@ pub(crate) struct ConsumerShared {
 )]
 pub(crate) struct ConsumerState {
     pub(crate) queues: BTreeMap<Arc<QueueKey>, ProcessQueue>,
-    /// Queues with something to hand out, each once: polls go round.
+    /// Queues with messages to hand out, each once: polls take them in turn.
     pub(crate) ready: VecDeque<Arc<QueueKey>>,
     /// Threads that sleep until something is ready.
     pub(crate) sleepers: usize,
-    /// What the next poll shall fail with.
+    /// The error of the next poll.
     pub(crate) failure: Option<ClientError>,
     pub(crate) closed: bool,
     /// The consumer ends: listeners get only what a clean end needs.
     pub(crate) is_draining: bool,
-    /// A change of the queues waits for a poll to hear of it.
+    /// A change of the queues waits to be reported by a poll.
     pub(crate) has_events: bool,
-    /// Queues that are gone, of which no poll has heard.
+    /// Queues that are gone, which no poll has reported yet.
     pub(crate) lost: Vec<Arc<QueueKey>>,
-    /// Topics that were left, of which brokers have not heard.
+    /// Topics that were left, which brokers do not know yet.
     pub(crate) retired: BTreeSet<Box<str>>,
-    /// Queues that have gone to other members with messages that were returned and not committed: behind the last one.
+    /// Queues that went to other members with messages that were returned and not committed, each with the offset after
+    /// the last one.
     pub(crate) uncommitted: BTreeMap<Arc<QueueKey>, i64>,
     /// No more queues are taken.
     pub(crate) is_ending: bool,
     /// The consumer is being closed: it neither takes queues nor gives any back, and commits those that it has.
     pub(crate) is_closing: bool,
-    /// Queues that are going back, each with the position that is not committed yet. None: only its lock goes back.
+    /// Queues that are being given back, each with the position that is not committed yet. `None`: only its lock is
+    /// given back.
     pub(crate) giving_back: BTreeMap<Arc<QueueKey>, Option<i64>>,
-    /// Positions of queues that went back while the consumer was being closed, and could not be committed.
+    /// Positions that could not be committed, of queues that were given back while the consumer was being closed.
     pub(crate) unsaved: Vec<Uncommitted>,
     /// Subscriptions that have begun, by number: their topics.
     pub(crate) joining: BTreeMap<u64, Arc<str>>,
-    /// What each topic's share was worked out from last.
+    /// The input of each topic's last allocation.
     pub(crate) allocation_inputs: BTreeMap<Arc<str>, AllocationInput>,
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
-/// What the share of a topic's queues was worked out from.
+/// The input of an allocation of a topic's queues.
 pub(crate) struct AllocationInput {
     /// The client ids of the group.
     pub(crate) members: Vec<String>,
@@ -233,8 +235,8 @@ impl ConsumerShared {
         }));
     }
 
-    /// Makes a change of the queues, and finishes it when its caller is interrupted meanwhile: half of it would leave
-    /// queues behind that nobody begins to read, or whose last commit is lost.
+    /// Runs a change of the queues to its end, even if its caller is interrupted: half a change would leave queues that
+    /// are not read, or whose last commit is lost.
     pub(crate) async fn uninterrupted<T: Send + 'static>(
         &self,
         change: impl Future<Output = Result<T, ClientError>> + Send + 'static,
@@ -264,7 +266,7 @@ impl ConsumerShared {
     }
 
     pub(crate) fn wake(&self, state: &ConsumerState) {
-        // A notification is a system call, also if nobody sleeps. Of listeners one is enough: each wakes the next.
+        // A notification is a system call even if no thread sleeps. Waking one listener is enough: each wakes the next.
         if state.sleepers > 0 {
             if self.options.is_listening && !state.closed {
                 self.arrived.notify_one();
@@ -277,7 +279,7 @@ impl ConsumerShared {
         }
     }
 
-    /// Makes the next poll fail. Listeners do not poll: the log has it.
+    /// Makes the next poll fail. Listeners do not poll, so the error is logged for them.
     pub(crate) fn fail(&self, error: ClientError) {
         if self.options.is_listening {
             return;

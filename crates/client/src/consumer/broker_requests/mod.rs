@@ -1,4 +1,4 @@
-//! What brokers ask of a consumer: to look at the group again (40), to go on at other offsets (220), where it is (221),
+//! Requests of brokers to a consumer: to rebalance (40), to continue at other offsets (220), for its offsets (221), for
 //! its state (307), and to handle one message (309) (Apache `ClientRemotingProcessor`).
 
 mod running_info;
@@ -12,7 +12,7 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::net::{Peer, Processor, ProcessorTable, Reply};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Answers brokers. The consumer is known once it is made: its connections come first.
+/// Answers brokers. The consumer is set later, because its connections are created first.
 #[derive(Debug, Default)]
 pub(crate) struct BrokerRequests {
     consumer: OnceLock<Weak<ConsumerShared>>,
@@ -64,7 +64,7 @@ impl Processor for BrokerRequests {
 }
 
 impl ConsumerShared {
-    /// Goes on at the offsets that an administrator has chosen, and commits them. What was fetched is forgotten, and
+    /// Continues at the offsets that an administrator has chosen, and commits them. Fetched messages are dropped, and
     /// outcomes of messages that listeners have are ignored.
     fn reset(self: &Arc<Self>, body: &Bytes) {
         let wanted = match ResetOffsetBody::decode(body) {

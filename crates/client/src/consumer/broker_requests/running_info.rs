@@ -1,4 +1,4 @@
-//! What a consumer tells operators about itself (307), and one message handed to a listener for them (309) (Apache
+//! The state of a consumer for operators (307), and one message passed to a listener for them (309) (Apache
 //! `ConsumerRunningInfo`, `ConsumeMessageDirectlyResult`).
 
 use crate::consumer::callbacks::{Callback, CallbackAnswer};
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The version that is given: 5.5.0 in Apache's list of versions.
+/// The version that is reported: 5.5.0 in Apache's list of versions.
 const CLIENT_VERSION: &str = "V5_5_0";
 
 impl ConsumerShared {

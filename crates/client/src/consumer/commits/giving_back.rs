@@ -1,4 +1,4 @@
-//! Queues that are on their way back: a close waits for their last commits, and reports those that failed.
+//! Queues that are being given back: a close waits for their last commits, and reports those that failed.
 
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::shared::{ConsumerShared, ConsumerState};
@@ -7,8 +7,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 impl ConsumerShared {
-    /// Takes a queue out of those that this member has. From now on, until [`Self::end_queues`] has ended it, a close
-    /// waits for it.
+    /// Removes a queue from those of this member. A close waits for it until [`Self::end_queues`] has ended it.
     pub(crate) fn remove_queue(&self, state: &mut ConsumerState, key: &QueueKey) -> Option<ProcessQueue> {
         let queue = state.queues.remove(key)?;
         let last = self.is_last_due(&queue).then_some(queue.done);
@@ -42,7 +41,7 @@ impl ConsumerShared {
         outcome
     }
 
-    /// Waits until all queues that are on their way back have gone, until `due` at the most.
+    /// Waits until all queues that are being given back are gone, until `due` at the latest.
     pub(crate) async fn until_given_back(&self, due: Instant) {
         loop {
             let changed = self.gave_back.notified();

@@ -1,5 +1,5 @@
-//! Queues that have gone to other members with messages that were returned and not committed. A commit names them: the
-//! application would take what it has handled for done, and the messages are delivered again.
+//! Queues that went to other members while messages of them were returned and not committed. A commit reports them: the
+//! application would consider these messages done, but they are delivered again.
 
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::shared::ConsumerShared;
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl ConsumerShared {
-    /// Notes messages that were returned of a queue that has gone to another member: no commit of this one holds for
-    /// them. An application that has given the queue up by itself, or hears of it in a callback, knows.
+    /// Records that a queue went to another member while messages of it were returned and not committed: this member
+    /// can no longer commit them. Not if the application gave the queue up itself, or learns of it in a callback.
     pub(crate) fn note_uncommitted(&self, queue: &ProcessQueue, is_done_committed: bool) {
         let is_known = self.options.announces_rebalances || self.options.is_listening;
         let committed = if is_done_committed {
@@ -25,14 +25,14 @@ impl ConsumerShared {
         state.uncommitted.insert(queue.key.clone(), queue.returned);
     }
 
-    /// The queues that have gone with messages that were returned and not committed, each named once.
+    /// Takes the queues that went to other members with messages that were returned and not committed.
     pub(crate) fn take_uncommitted(&self, is_wanted: impl Fn(&QueueKey) -> bool) -> Vec<Uncommitted> {
         let mut state = self.state();
         let noted = std::mem::take(&mut state.uncommitted);
         let (gone, others): (BTreeMap<_, _>, _) = noted.into_iter().partition(|(key, _)| is_wanted(key));
         state.uncommitted = others;
         let is_behind = |(key, offset): &(Arc<QueueKey>, i64)| {
-            // It may have come back, and its messages again.
+            // The queue may have come back, and its messages with it.
             let queue = state.queues.get(key);
             queue.is_none_or(|queue| queue.done < *offset)
         };

@@ -1,4 +1,4 @@
-//! Commits that a broker has lost: one that is killed begins with what it had written.
+//! Commits that a broker has lost: after a kill it starts with what it had written.
 
 use crate::consumer::commits::PendingCommit;
 use crate::consumer::shared::ConsumerShared;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 impl ConsumerShared {
-    /// Looks whether brokers still have the positions that were committed; `all`, or those of brokers that were away
-    /// since: one that was killed begins with what it had written. Returns those that must be committed again. Those of
-    /// a member that has gone on with the queue meanwhile are higher, and stay.
+    /// Checks whether brokers still have the committed positions: `all` of them, or those at brokers that were
+    /// unreachable since, which may have been killed. Returns those that must be committed again. Positions of a member
+    /// that has continued with the queue meanwhile are higher, and stay.
     pub(crate) async fn verify_commits(self: &Arc<Self>, all: bool) -> Vec<PendingCommit> {
         let mut requests = JoinSet::new();
         {
@@ -49,7 +49,7 @@ impl ConsumerShared {
         lost
     }
 
-    /// Looks at all commits, and repeats those that brokers have lost.
+    /// Checks all commits, and repeats those that brokers have lost.
     pub(crate) async fn repeat_lost_commits(self: &Arc<Self>) -> Result<(), ClientError> {
         let lost = self.verify_commits(true).await;
         self.commit_positions(lost).await

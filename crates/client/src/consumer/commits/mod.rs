@@ -29,20 +29,20 @@ const DOUBT_INTERVAL: Duration = Duration::from_secs(5);
 /// Why a position is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommitReason {
-    /// The time has come. A position that was committed before is not sent.
+    /// The commit interval has passed. A position that was committed before is not sent.
     Interval,
-    /// The application calls. The call returns once the broker has the position, so a position that was committed
-    /// before is compared with the broker's.
+    /// The application has called `commit`. The call returns once the broker has the position, so a position that was
+    /// committed before is compared with the broker's.
     Call,
     /// The application names the offset.
     Named,
     /// The broker has lost it. It is sent unless it was replaced meanwhile.
     Lost,
-    /// The queue has gone back with this position.
+    /// The queue was given back with this position.
     Last,
 }
 
-/// What is to be committed of a queue.
+/// A position to be committed.
 pub(crate) struct PendingCommit {
     key: Arc<QueueKey>,
     offset: i64,
@@ -50,7 +50,7 @@ pub(crate) struct PendingCommit {
     reason: CommitReason,
     /// See [`ProcessQueue::is_untouched`].
     is_untouched: bool,
-    /// The queue was about to go back: polls may come late, and its next member may have it by now.
+    /// The queue was about to be given back: polls may come late, and its next member may have it by now.
     was_going: bool,
 }
 
@@ -66,7 +66,7 @@ impl PendingCommit {
         }
     }
 
-    /// What this member has committed last.
+    /// The position that this member has committed last.
     pub(crate) fn lost(queue: &ProcessQueue) -> Self {
         Self {
             offset: queue.committed,
@@ -75,10 +75,10 @@ impl PendingCommit {
     }
 }
 
-/// What to do with a position when its turn has come.
+/// How to commit a position, decided once earlier commits of its queue have ended.
 struct DueCommit {
     offset: i64,
-    /// What this member has committed of the queue last; -1: nothing.
+    /// The position of the queue that this member has committed last; -1: none.
     committed: i64,
     /// Another member may have the queue by now, or the broker may have this position: its position is requested first.
     is_verified: bool,
@@ -161,7 +161,7 @@ impl ConsumerShared {
     /// Commits all positions for the application: without an error brokers have them.
     pub(crate) async fn commit_for_call(self: &Arc<Self>) -> Result<(), ClientError> {
         let positions = self.positions_of(CommitReason::Call, |_| true);
-        // Asked for at the end: a queue may go while this waits.
+        // Evaluated at the end: a queue may be taken away while this waits.
         self.commit_with(positions, || self.take_uncommitted(|_| true))
             .await
     }
@@ -182,8 +182,8 @@ impl ConsumerShared {
         due.map(|queue| PendingCommit::of(queue, reason)).collect()
     }
 
-    /// Commits positions side by side, each with the time of one request: a broker that is away delays and fails
-    /// nobody else's. The error lists the queues that are not committed.
+    /// Commits positions concurrently, each within the time of one request: an unreachable broker does not delay
+    /// commits at others. The error lists the queues that are not committed.
     pub(crate) async fn commit_positions(
         self: &Arc<Self>,
         positions: Vec<PendingCommit>,
@@ -191,7 +191,7 @@ impl ConsumerShared {
         self.commit_with(positions, Vec::new).await
     }
 
-    /// Commits positions side by side (see [`Self::commit_positions`]). The error also lists the queues of `gone`,
+    /// Commits positions concurrently (see [`Self::commit_positions`]). The error also lists the queues of `gone`,
     /// which cannot be committed.
     async fn commit_with(
         self: &Arc<Self>,
@@ -212,7 +212,7 @@ impl ConsumerShared {
                 Ok((_, Ok(()))) => {}
                 Ok((_, Err(uncommitted))) => failed.push(uncommitted),
                 Err(error) => {
-                    // The task has panicked, or the runtime ends: nobody knows what the broker has.
+                    // The task has panicked, or the runtime ends: it is not known what the broker has.
                     tracing::error!(%error, "a commit was not carried out");
                     if let Some((key, offset)) = committed.get(&error.id()) {
                         let cause = ClientError::Aborted { what: "a commit" };
@@ -278,7 +278,7 @@ impl ConsumerShared {
     fn due_commit(&self, position: &PendingCommit) -> Option<DueCommit> {
         let state = self.state();
         let Some(queue) = state.queues.get(&position.key) else {
-            // It went back while this waited: a position of this member would take the group back.
+            // The queue was given back while this waited: a position of this member would move the group backwards.
             let counts = matches!(position.reason, CommitReason::Named | CommitReason::Last);
             return counts.then_some(DueCommit {
                 offset: position.offset,
@@ -288,7 +288,7 @@ impl ConsumerShared {
             });
         };
         let (offset, is_due) = match position.reason {
-            // What was done while this waited, too.
+            // Includes messages that were done while this waited.
             CommitReason::Interval => (queue.done, queue.done >= 0 && queue.done != queue.committed),
             CommitReason::Call => (queue.done, queue.done >= 0),
             CommitReason::Lost => (position.offset, queue.committed == position.offset),
@@ -304,7 +304,7 @@ impl ConsumerShared {
         })
     }
 
-    /// Whether nobody loses a message if this position is not committed: the group begins there without it, too.
+    /// Whether no message is lost if this position is not committed: without it the group begins there, too.
     fn is_needless(&self, key: &QueueKey, offset: i64) -> bool {
         let begins_there = self.options.is_listening
             && (matches!(self.start, Start::First) || key.topic.starts_with(RETRY_PREFIX));
@@ -317,7 +317,7 @@ impl ConsumerShared {
         lock(&self.local_offsets)
     }
 
-    /// Where this member goes on in a queue of a broadcasting group.
+    /// Where this member of a broadcasting group continues in a queue.
     pub(crate) fn local_offset(&self, key: &QueueKey) -> Option<i64> {
         self.local_offsets().get(key).copied()
     }
@@ -331,7 +331,7 @@ impl ConsumerShared {
         }
     }
 
-    /// How far this member of a broadcasting group has come in all queues that it has, or had.
+    /// The offsets of this member of a broadcasting group in all queues that it has or had.
     pub(crate) fn all_local_offsets(&self) -> BTreeMap<QueueKey, i64> {
         let state = self.state();
         self.keep_local_offsets(state.queues.values());
@@ -385,7 +385,8 @@ impl ConsumerShared {
     }
 }
 
-/// Whether the committed offset that was found stays: this member has committed it, or another that has gone further.
+/// Whether the committed offset that was found stays, because this member has committed it, or another one that is
+/// further ahead.
 fn is_left_out(reason: CommitReason, found: i64, due_commit: &DueCommit) -> bool {
     reason != CommitReason::Named || found > due_commit.committed
 }

@@ -7,8 +7,8 @@ use crate::error::{ClientError, Uncommitted};
 use std::sync::Arc;
 
 impl ConsumerShared {
-    /// Commits these offsets, whatever was handed out. A queue that this consumer has takes its offset over, so that
-    /// later commits go on from there.
+    /// Commits these offsets, whatever was handed out. The queues of this consumer adopt them, so that later commits
+    /// continue from there.
     pub(crate) async fn commit_offsets(
         self: &Arc<Self>,
         offsets: Vec<(QueueKey, i64)>,
@@ -23,7 +23,7 @@ impl ConsumerShared {
             self.local_offsets().extend(offsets);
             return Ok(());
         }
-        // Another member reads on there: an offset of this one could take it back.
+        // Another member reads that queue now: an offset of this one could move it backwards.
         let gone = self.take_uncommitted(|key| offsets.iter().any(|(named, _)| named == key));
         let is_gone = |key: &QueueKey| {
             let mut gone = gone.iter();
@@ -46,7 +46,7 @@ impl ConsumerShared {
         committed
     }
 
-    /// What is to be committed of a queue for which the application names the offset.
+    /// The commit of an offset that the application names.
     fn named_position(&self, key: QueueKey, offset: i64) -> PendingCommit {
         let key = Arc::new(key);
         let mut state = self.state();
@@ -65,8 +65,8 @@ impl ConsumerShared {
         }
     }
 
-    /// Hands out messages of queues whose named commits have succeeded: no commit of the member before counts now. For
-    /// those whose commits have failed it is waited for as without them.
+    /// Hands out messages of queues whose named commits have succeeded: a commit of the previous member no longer
+    /// matters. Queues whose commits have failed still wait for that one.
     fn end_named_commits(&self, keys: &[Arc<QueueKey>], committed: &Result<(), ClientError>) {
         let failed: &[Uncommitted] = match committed {
             Ok(()) => &[],

@@ -1,13 +1,13 @@
-//! Resets that a commit meets. A broker keeps the offset that an administrator has chosen until the next pull, which a
-//! queue that has read ahead as far as it may does not send.
+//! Resets that a commit discovers. A broker keeps the offset that an administrator has chosen until the next pull. A
+//! queue that has read ahead to its limit sends none.
 
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::shared::ConsumerShared;
 use std::sync::Arc;
 
 impl ConsumerShared {
-    /// Drops what was fetched of a queue, and pulls: the answer names the new offset. A pull that is on its way names
-    /// it, too, and must not be given up.
+    /// Drops the fetched messages of a queue, and pulls: the answer contains the new offset. The answer to a pull that
+    /// is in flight contains it, too, so that pull must not be given up.
     pub(super) fn follow_reset(self: &Arc<Self>, key: &Arc<QueueKey>) {
         let generation = self.next_generation();
         {

@@ -1,4 +1,4 @@
-//! Handing messages to listeners, and what becomes of them (Apache `ConsumeMessageConcurrentlyService`,
+//! Passes messages to listeners, and handles their outcomes (Apache `ConsumeMessageConcurrentlyService`,
 //! `ConsumeMessageOrderlyService`).
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!     |___________________|  |---------> tried again here after a pause (orderly, keyed)
 //!        given to another listener
 //! ```
-//! A queue that is given back, or read from another offset, gets a new generation: outcomes of the old one are ignored.
+//! A queue that is given back, or read from another offset, gets a new generation; outcomes of the old one are ignored.
 
 mod unhandled;
 
@@ -119,8 +119,8 @@ impl Puller {
         Work::of_popped(pops.take(max))
     }
 
-    /// Whether listeners may go on with these messages: the queue is still this consumer's, at the same place, and
-    /// locked where an order needs it.
+    /// Whether listeners may continue with these messages: the queue is still this consumer's, was not moved, and is
+    /// locked if the order requires it.
     pub fn holds(&self, work: &Work) -> bool {
         if let Some(pops) = self.shared.pops.as_ref().filter(|_| !work.popped.is_empty()) {
             return pops.holds(&work.popped);
@@ -135,8 +135,8 @@ impl Puller {
             })
     }
 
-    /// Says what became of the messages with these indexes in the work: those that `failed` does not name are done.
-    /// What was finished before is skipped.
+    /// Records the outcomes of the messages with these indexes in the work: those that `failed` does not name are done.
+    /// Messages that were finished before are skipped.
     pub fn finish(&self, work: &Work, indexes: Range<usize>, failed: &[(usize, Failure)]) {
         self.shared.finish(work, indexes, failed);
     }
@@ -155,7 +155,7 @@ impl Puller {
             .collect()
     }
 
-    /// What became of messages that listeners did not handle.
+    /// Counters of messages that listeners did not handle.
     pub fn failures(&self) -> FailureCounts {
         self.shared.counts.read()
     }
@@ -166,7 +166,7 @@ impl Puller {
     }
 
     /// From now on hands out only messages that were given back while later ones of their queue are done; then waits
-    /// until messages on their way back have reached their brokers. False when the time passed before.
+    /// until messages that are being handed back have reached their brokers. False if the time passed first.
     pub async fn drain(&self, time: Duration) -> bool {
         {
             let mut state = self.shared.state();

@@ -1,5 +1,5 @@
-//! What becomes of messages that a listener did not handle: tried again here after a pause, or handed back to their
-//! broker, for a later delivery or as dead letters.
+//! Messages that a listener did not handle: they are tried again here after a pause, or handed back to their broker,
+//! for a later delivery or as dead letters.
 
 use crate::consumer::listener::{Failure, Work};
 use crate::consumer::options::Order;
@@ -42,8 +42,8 @@ fn send_back_pause(refusals: u32) -> Duration {
 }
 
 impl ConsumerShared {
-    /// Decides what becomes of a message that was not handled. False: it cannot be read, so that nobody can handle it
-    /// and no broker takes it back; it is skipped.
+    /// Decides what to do with a message that was not handled. False: it is skipped because it cannot be read, so no
+    /// listener can handle it and no broker takes it back.
     pub(crate) fn sort(&self, left: &mut Unhandled, message: Messages, failure: Failure) -> bool {
         match failure {
             Failure::Untouched => left.put_back.push(message),
@@ -130,7 +130,7 @@ impl ConsumerShared {
         }
     }
 
-    /// Hands messages back and waits for pauses, one after the other. Then the queue goes on; messages that are
+    /// Hands messages back and waits for pauses, one after the other. Then the queue continues; messages that are
     /// delivered again come first. See [`Self::settle`] for queues without an order.
     pub(crate) fn settle_in_order(self: &Arc<Self>, work: &Work, left: Unhandled) {
         if left.send_back.is_empty() && left.pause.is_empty() {
@@ -177,7 +177,7 @@ impl ConsumerShared {
         });
     }
 
-    /// Hands a message back, and counts what becomes of it. What is refused again and again is logged once.
+    /// Hands a message back, and counts the outcome. Repeated refusals are logged once.
     async fn is_taken_back(&self, key: &QueueKey, message: &Messages, delay_level: i32) -> bool {
         match self.send_back.send(message, delay_level).await {
             Ok(()) => {
@@ -226,8 +226,8 @@ impl ConsumerShared {
         });
     }
 
-    /// Asks a broker how often the group tries a message, where this consumer counts the tries itself. Brokers before
-    /// 5.0 do not answer: Apache's default holds there.
+    /// Requests the group's maximum of tries from a broker, if this consumer counts the tries itself. Brokers before
+    /// 5.0 do not answer; then Apache's default applies.
     pub(crate) async fn read_max_tries(&self) {
         if self.options.order != Order::Key || self.options.max_tries.is_some() {
             return;

@@ -1,4 +1,4 @@
-//! The answer to a pop, taken apart: messages, each with its receipt (Apache `MQClientAPIImpl#processPopResponse`).
+//! Parses the answer to a pop: messages, each with its receipt (Apache `MQClientAPIImpl#processPopResponse`).
 
 use crate::consumer::pop::receipt::Receipt;
 use crate::consumer::process_queue::{Chunk, QueueKey};
@@ -49,12 +49,11 @@ pub(crate) struct SentPop<'a> {
     pub(crate) until: Instant,
 }
 
-/// The messages of an answer; those that the subscription does not select are apart.
+/// The messages of an answer; those that the subscription does not select are listed separately.
 #[derive(Debug, Default)]
 pub(crate) struct PopAnswer {
     pub(crate) messages: Vec<Popped>,
-    /// Tags are compared by their hash on the broker: what has another tag with the same hash is only to be
-    /// acknowledged.
+    /// Brokers compare tags by their hash: messages with another tag of the same hash are only acknowledged.
     pub(crate) unwanted: Vec<Arc<Receipt>>,
 }
 
@@ -124,7 +123,7 @@ pub(crate) fn read(
                 continue;
             };
             let source = PopSource::of(record.topic);
-            // A broker that names no start took the offset of the queue's first message.
+            // If the broker names no start, it is the offset of the queue's first message.
             let first = *first_offsets
                 .entry((source.as_str(), record.queue_id))
                 .or_insert(record.queue_offset);
@@ -170,8 +169,8 @@ fn handle_of(
     handle.to_string()
 }
 
-/// The handle that the broker wrote into a message of a retry topic, when it gave it the name of its first topic. Only
-/// one of this answer counts: any other is a property of the sender.
+/// The handle that the broker wrote into a message of a retry topic when it restored the name of the first topic. It
+/// counts only if it is of this answer; any other is a property of the sender.
 fn own_handle<'a>(record: &Record<'a>, header: &PopMessageResponseHeader<'_>) -> Option<&'a str> {
     let text = record.properties.get(names::POP_CK)?;
     let handle = ReceiptHandle::parse(text).ok()?;

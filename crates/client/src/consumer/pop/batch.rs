@@ -1,4 +1,4 @@
-//! Messages that came together and wait to be handed out.
+//! Messages that arrived together and wait to be handed out.
 
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::receipt::Receipt;
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Messages that came together.
+/// Messages that arrived together.
 #[derive(Debug)]
 pub(crate) struct PopBatch {
     pub(crate) messages: VecDeque<Popped>,
@@ -20,7 +20,7 @@ impl PopBatch {
         (self.arrived + self.invisible).saturating_duration_since(now)
     }
 
-    /// Splits off the messages of a queue; they wait for those of it that a call gets.
+    /// Splits off the messages of a queue, which wait for those that a call gets.
     pub(super) fn split_off(&mut self, queue: &QueueKey, taken: &[Popped]) -> Option<Behind> {
         let is_own = |message: &Popped| *message.chunk.queue == *queue;
         let (own, others): (VecDeque<_>, _) = self.messages.drain(..).partition(is_own);
@@ -40,7 +40,7 @@ impl PopBatch {
 }
 
 /// Messages of an ordered queue whose predecessors a call got. They are handed out once those are acknowledged. They
-/// are not given back meanwhile, because in an ordered group that counts as a delivery.
+/// are not given back meanwhile, because giving back counts as a delivery in an ordered group.
 #[derive(Debug)]
 pub(super) struct Behind {
     pub(super) waits_for: Vec<Arc<Receipt>>,

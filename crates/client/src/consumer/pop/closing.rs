@@ -6,8 +6,8 @@ use pyrmq_remoting::sync::lock;
 use std::time::Duration;
 
 impl SimpleConsumer {
-    /// Gives back what came and was not handed out, leaves the group and ends every connection. Once begun it goes on
-    /// without its caller; a later call waits for it.
+    /// Gives back messages that were not handed out, leaves the group and ends every connection. Once begun it
+    /// continues without its caller; a later call waits for it.
     pub async fn close(&self) -> Result<(), ClientError> {
         self.begin_end();
         self.ending.idle().await;

@@ -1,8 +1,8 @@
 //! How many messages the callers of `receive` have: those that are neither acknowledged nor given back while their time
 //! lasts.
 //!
-//! Nobody reports a message that its caller forgets. So the numbers are kept by the second in which the time of the
-//! messages ends, and those of past seconds do not count.
+//! A caller may forget a message without reporting it. So the counts are kept by the second in which the invisible time
+//! of the messages ends, and past seconds do not count.
 
 use pyrmq_remoting::sync::lock;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl InHand {
         at.saturating_duration_since(self.started).as_secs()
     }
 
-    /// A caller has a message from now on, until this time at most.
+    /// Counts a message that a caller has from now on, until this time at most.
     pub(super) fn add(&self, (topic, broker): (&Arc<str>, &Arc<str>), until: Instant, now: Instant) {
         let mut counts = lock(&self.counts);
         let brokers = counts.entry(topic.clone()).or_default();
@@ -50,7 +50,7 @@ impl InHand {
         *ends.entry(self.second(until)).or_default() += 1;
     }
 
-    /// A caller has a message no longer that it would have had until this time.
+    /// Uncounts a message that was counted until this time.
     pub(super) fn remove(&self, topic: &str, broker: &str, until: Instant) {
         let mut counts = lock(&self.counts);
         let ends = counts.get_mut(topic).and_then(|brokers| brokers.get_mut(broker));
@@ -59,7 +59,7 @@ impl InHand {
         }
     }
 
-    /// Messages of a broker's topic that callers have. One whose time is over may count for a second more.
+    /// Messages of a broker's topic that callers have. One whose time has passed may count for another second.
     pub(super) fn count_of(&self, topic: &str, broker: &str, now: Instant) -> usize {
         let counts = lock(&self.counts);
         let ends = counts.get(topic).and_then(|brokers| brokers.get(broker));

@@ -1,12 +1,13 @@
-//! What a consumer with listeners asks for, and what they have.
+//! The messages that a consumer with listeners requests, and those that its listeners have.
 //!
 //! ```text
 //! target -> pop, held by the broker -> ready -> taken by a listener -> acknowledged, or hidden until its next delivery
 //!                                  |     |______ renewed while they wait and while they are at work
 //!                                  |____________ given back when no listener was free in time
 //! ```
-//! A member asks for as many messages as it has free listeners, and for more if calls are quick. What waits longer than
-//! expected goes back, for other members: a listener that hangs must not hide messages that nobody has begun.
+//! A member requests as many messages as it has free listeners, and more if calls are quick. Messages that wait longer
+//! than expected are given back for other members: a listener that hangs must not hide messages that no listener has
+//! begun.
 
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::receipt::Receipt;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Messages that wait at most, however quick listeners are.
+/// Maximum number of waiting messages, however quick listeners are.
 const MAX_READY: usize = 1024;
 /// The time for which messages may wait, or half of their invisible time.
 const READY_TIME: Duration = Duration::from_secs(1);
@@ -34,7 +35,7 @@ pub(crate) struct HandedOut {
 struct MessageInHand {
     receipt: Arc<Receipt>,
     bytes: usize,
-    /// What it was handed out with, to one listener.
+    /// The number of the work that it was handed out with.
     work: u64,
     since: Instant,
 }
@@ -53,7 +54,7 @@ pub(crate) struct ListenerDemand {
     next: u64,
     /// Messages that a listener requested last.
     requested: usize,
-    /// Messages were given back since a listener has asked: none is free.
+    /// Messages were given back since a listener last requested some: none is free.
     is_stuck: bool,
     counted_from: Option<Instant>,
     /// Messages of this second and of the one before whose calls were quick: as many may wait for the next ones.
@@ -103,7 +104,7 @@ impl ListenerDemand {
         }
     }
 
-    /// A listener is free, and asks for up to `max` messages.
+    /// Records that a listener is free and requests up to `max` messages.
     pub(crate) fn set_requested(&mut self, max: usize) {
         self.is_stuck = false;
         self.requested = max.clamp(1, MAX_MESSAGES);
@@ -173,7 +174,7 @@ impl PopState {
         if wanted < min_wanted {
             return pops;
         }
-        // Each may have as many as are wanted of all.
+        // Each target may return as many as are wanted of all.
         let max = wanted.div_ceil(targets).min(MAX_MESSAGES);
         self.pop_idle(&mut pops, now, (max, invisible, hold));
         pops
@@ -229,7 +230,7 @@ impl PopState {
         late
     }
 
-    /// The receipts of messages that wait or are at work, and whose time is half over.
+    /// The receipts of messages that wait or are being handled, and whose time is half over.
     pub(crate) fn to_renew(&self, now: Instant) -> Vec<Arc<Receipt>> {
         let Some(demand) = &self.demand else {
             return Vec::new();

@@ -44,8 +44,8 @@ pub(crate) struct PopListener {
 }
 
 impl PopListener {
-    /// Asks nobody yet. The connection is of its own: when it ends, brokers forget the pops that they hold for it, and
-    /// hand out nothing that nobody takes.
+    /// Sends no request yet. It has its own connection: when that ends, brokers forget the pops that they hold for it,
+    /// and hand out no messages that would be lost.
     pub(crate) fn new(
         handle: &Handle,
         options: &PullerOptions,
@@ -148,8 +148,8 @@ impl PopListener {
         self.shared.has_ready.load(Ordering::Acquire)
     }
 
-    /// What is popped: queue, messages that listeners have of it, and when it was popped last, ms. What comes from one
-    /// broker's topic counts for the first queue of it.
+    /// The popped queues, each with the messages that listeners have of it, and when it was popped last, ms. All
+    /// messages of a topic on one broker count for its first queue.
     pub(crate) fn progress(&self) -> Vec<(Arc<QueueKey>, usize, i64)> {
         let targets = self.shared.target_states().into_iter();
         targets
@@ -157,7 +157,7 @@ impl PopListener {
             .collect()
     }
 
-    /// Whether a listener may go on with these messages.
+    /// Whether a listener may continue with these messages.
     pub(crate) fn holds(&self, work: &[HandedOut]) -> bool {
         let now = Instant::now();
         let is_open = !self.shared.state().is_closed;
@@ -206,7 +206,7 @@ impl PopListener {
         });
     }
 
-    /// Counts what is on its way to a broker: an end waits for it.
+    /// Counts a request to a broker, for which the end of the consumer waits.
     fn settle(&self, work: impl Future<Output = ()> + Send + 'static) {
         let counts = self.counts.clone();
         counts.handing_back.fetch_add(1, Ordering::Relaxed);
@@ -260,7 +260,7 @@ impl PopListener {
         }
     }
 
-    /// Asks for nothing more, and gives back what was not begun.
+    /// Requests no more messages, and gives back those that were not begun.
     pub(crate) fn drain(&self) {
         let left = self.shared.end();
         self.give_back(left);

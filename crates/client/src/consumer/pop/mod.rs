@@ -1,4 +1,5 @@
-//! Consumption by POP: brokers hand messages out for a time, and deliver again what is not acknowledged by then.
+//! Consumption by POP: brokers hand messages out for a limited time, and deliver them again if they are not
+//! acknowledged by then.
 //!
 //! ```text
 //! receive -> state (targets, messages, callers) -> pop at each broker of each topic -> answer -> message, receipt
@@ -6,7 +7,7 @@
 //! ```
 //! Consumers with listeners pop, too, where brokers say so: `listening`, `listener_demand`.
 //!
-//! Nobody owns a queue: any member of a group may get any message (but see `SimpleOptions::is_ordered`).
+//! No member owns a queue: any member of a group may get any message (but see `SimpleOptions::is_ordered`).
 
 pub mod answer;
 pub(crate) mod batch;

@@ -14,7 +14,7 @@ pub struct SimpleOptions {
     /// The messages of a queue are handed out in order: the next ones only when the last are acknowledged, or their
     /// invisible time is over. Apache `order` of a pop, `consumeMessageOrderly` of a group.
     pub is_ordered: bool,
-    /// Where the group begins in a queue that it has never read. Brokers know first and last only (Apache
+    /// Where the group begins in a queue that it has never read. Brokers support only first and last (Apache
     /// `ConsumeInitMode`).
     pub start: Start,
     /// Deliveries after the first before a message is a dead letter. `None`: the group's setting on the broker, 16

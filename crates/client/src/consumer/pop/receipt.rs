@@ -1,4 +1,4 @@
-//! What a consumer has of a message that was handed out to it: the right to acknowledge it, until its time is over.
+//! The right to acknowledge a message that was handed out, until its invisible time has passed.
 
 use crate::consumer::pop::in_hand::InHand;
 use crate::error::ClientError;
@@ -31,7 +31,7 @@ struct ReceiptState {
     is_in_doubt: bool,
     /// When a caller of `receive` got the message.
     returned_at: Option<Instant>,
-    /// Where it counts as one that a caller has.
+    /// Where it counts as a message that a caller has.
     in_hand: Option<Arc<InHand>>,
 }
 
@@ -99,7 +99,7 @@ impl Receipt {
         self.state().handle.clone()
     }
 
-    /// Until when the message is hidden from others.
+    /// The time until which the message is hidden from others.
     pub fn until(&self) -> Instant {
         self.state().until
     }
@@ -123,7 +123,7 @@ impl Receipt {
         self.state().used.is_some()
     }
 
-    /// The handle, unless it is used up or its time is over.
+    /// The handle, unless it is used up or expired.
     pub(crate) fn held(&self) -> Result<Held, ClientError> {
         let state = self.state();
         let refused = |reason: &str| ClientError::Receipt {
@@ -162,7 +162,7 @@ impl Receipt {
         self.state().is_in_doubt = true;
     }
 
-    /// The broker has taken an acknowledgement. An error: the message may be delivered again all the same.
+    /// Records that the broker accepted an acknowledgement. An error: the message may be delivered again nevertheless.
     pub(crate) fn acknowledged(&self) -> Result<(), ClientError> {
         let reason = {
             let mut state = self.state();
@@ -203,13 +203,13 @@ impl Receipt {
     }
 }
 
-/// Why a handle is refused when its time is over.
+/// Why an expired handle is refused.
 pub(crate) const EXPIRED: &str = "its invisible time is over: the message is delivered again. Fix: receive with a longer time, or renew it";
-/// Why an acknowledgement does not count whose answer came after the message's time.
+/// Why an acknowledgement does not count if its answer came after the message's time.
 pub(crate) const LATE: &str = "the broker has answered after its invisible time: the message may be delivered again. Fix: receive with a longer time, or renew it";
 /// Why an acknowledgement does not count after a change of the time without an answer.
 pub(crate) const IN_DOUBT: &str = "acknowledged, but the broker has not answered a change of its invisible time before: the message may be delivered again";
-/// Why nobody knows whether a message is acknowledged.
+/// Why it is not known whether a message is acknowledged.
 pub(crate) const NOT_KNOWN: &str =
     "an error of the client ended the acknowledgement: the message may be delivered again";
 /// Why a handle is refused after an acknowledgement.

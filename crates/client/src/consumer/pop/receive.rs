@@ -1,4 +1,4 @@
-//! Asking brokers for messages, and taking their answers in. No thread waits for them.
+//! Requests messages from brokers, and handles their answers. No thread waits for them.
 
 use crate::consumer::pop::answer::{self, PopAnswer, SentPop};
 use crate::consumer::pop::batch::PopBatch;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const WHAT: &str = "a pop";
 /// The request's wait beyond what the broker may hold it.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// How long one broker may keep a call from asking the others.
+/// How long a call waits for its first broker before it asks the others, too.
 const PROBE_TIME: Duration = Duration::from_millis(200);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(3);
@@ -75,7 +75,7 @@ impl PopShared {
             max_msg_nums: i32::try_from(pop.max).unwrap_or(i32::MAX),
             invisible_time: millis(pop.invisible),
             poll_time: millis(pop.hold),
-            // The broker takes its own clock: a hold must not depend on how far the clocks are apart.
+            // The broker uses its own clock, so that a hold does not depend on how far the clocks differ.
             born_time: 0,
             init_mode: self.options.init_mode(),
             exp_type: Some(subscription.expression_type()),
@@ -95,7 +95,7 @@ impl PopShared {
             });
     }
 
-    /// A broker that is silent keeps nobody from the others.
+    /// Lets a call ask the other brokers if its first one is silent.
     fn limit_probe(self: &Arc<Self>, receive: u64) {
         let shared = self.clone();
         self.tracker.spawn(async move {
@@ -150,7 +150,7 @@ impl PopShared {
         self.send_pops();
     }
 
-    /// Takes messages in. Those that were tried too often become dead letters.
+    /// Adds messages that arrived. Those that were tried too often become dead letters.
     fn arrived(self: &Arc<Self>, pop: &Pop, found: PopAnswer, now: Instant) {
         let max_tries = self.max_tries();
         let mut messages: VecDeque<_> = found.messages.into();
@@ -197,7 +197,7 @@ impl PopShared {
         }
     }
 
-    /// The target may be asked again. A lost ordered pop keeps its attempt.
+    /// Marks the target as ready for another pop. A lost ordered pop keeps its attempt.
     fn settle_target(&self, pop: &Pop, attempt: Option<String>) {
         self.end_probe(pop.probe_of);
         let mut state = self.state();
@@ -230,7 +230,7 @@ impl PopShared {
         self.send_pops();
     }
 
-    /// Asks the target again after a while; longer after each failure, and no sooner than `least`.
+    /// Pops from the target again after a pause of at least `least`, which grows with each failure.
     fn pause(self: &Arc<Self>, pop: &Pop, attempt: Option<String>, least: Duration) {
         self.end_probe(pop.probe_of);
         let failures = {

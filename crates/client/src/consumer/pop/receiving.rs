@@ -1,4 +1,4 @@
-//! A call of `receive`, from its begin to what it returns.
+//! A call of `receive`, from its beginning to its result.
 
 use crate::consumer::options::{MIN_INVISIBLE, check_invisible};
 use crate::consumer::pop::answer::Popped;
@@ -28,7 +28,7 @@ impl SimpleConsumer {
     }
 }
 
-/// A call that waits for messages; dropped, it waits no longer. What comes for it then is for the next call.
+/// A call that waits for messages. Dropping it ends the wait; messages that arrive for it then go to the next call.
 #[derive(Debug)]
 pub struct Receiving {
     shared: Arc<PopShared>,
@@ -37,7 +37,7 @@ pub struct Receiving {
 }
 
 impl Receiving {
-    /// Messages; an empty list when the time is over; `None`: wait.
+    /// The messages; an empty list if the time has passed; `None`: wait.
     pub fn take(&self) -> Result<Option<Vec<Popped>>, ClientError> {
         let mut stale = Vec::new();
         let taken = self.shared.state().take(self.id, Instant::now(), &mut stale);
@@ -76,7 +76,7 @@ impl Drop for Receiving {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         state.pending.remove(&self.id);
-        // Another call may wait for what this one was woken for.
+        // Another call may wait for the messages that this one was woken for.
         if state.is_ready() && !state.pending.is_empty() {
             self.shared.wake(&state);
         }

@@ -16,7 +16,7 @@ const PARTS: u32 = 3;
 /// Pause after a renewal that failed, at least.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// How often the messages of listeners are looked at: invisible times are 1 s or more.
+/// How often the messages of listeners are checked: invisible times are 1 s or more.
 const RENEWAL_CHECK: Duration = Duration::from_millis(200);
 
 /// Renews the time of messages until it is dropped.
@@ -32,7 +32,7 @@ impl Drop for Renewal {
 }
 
 impl PopShared {
-    /// Renews these messages, each time for `invisible`, for `limit` at the most.
+    /// Renews these messages, each time for `invisible`, for at most `limit` in all.
     pub(crate) fn renew(
         self: &Arc<Self>,
         receipts: Vec<Arc<Receipt>>,
@@ -82,8 +82,8 @@ impl PopShared {
         }
     }
 
-    /// Renews what waits for listeners, and what they are at work with, before its time is over. Gives back what has
-    /// waited too long, so that nothing is renewed without end that no listener has begun.
+    /// Renews messages that wait for listeners or that they are handling, before their time ends. Gives back those that
+    /// have waited too long, so that no message is renewed for ever without being begun.
     pub(crate) async fn keep_waiting_renewed(self: Arc<Self>) {
         while !self.shutdown.sleep_or_stop(RENEWAL_CHECK).await {
             let mut requests = JoinSet::new();
@@ -110,13 +110,13 @@ impl PopShared {
                 });
             }
             requests.join_all().await;
-            // Time passes, too: as much may wait as listeners take.
+            // How much may wait also changes with time: requests more if listeners take more.
             self.send_pops();
         }
     }
 
-    /// Renews messages that have come and were not handed out, so that they have the time that a call asks for. Returns
-    /// those that have it. Of a queue in order that is up to the first that has not: the later ones come after it.
+    /// Renews messages that were not handed out, so that they have the invisible time that a call requests. Returns
+    /// those that have it, of an ordered queue only those before the first that has not.
     pub(crate) async fn refresh(
         self: &Arc<Self>,
         messages: Vec<super::answer::Popped>,
@@ -159,7 +159,7 @@ impl PopShared {
     }
 }
 
-/// Until the first renewal: a part of what is left, as the message may have waited.
+/// The pause before the first renewal: a part of the time that is left, since the message may have waited.
 fn first_pause(receipt: &Receipt, invisible: Duration) -> Duration {
     let left = receipt.until().saturating_duration_since(Instant::now());
     left.min(invisible) / PARTS

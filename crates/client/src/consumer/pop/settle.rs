@@ -1,9 +1,9 @@
 //! Acknowledging messages and changing their invisible time (Apache `ackMessageAsync`, `changeInvisibleTimeAsync`).
 //!
-//! An acknowledgement may be repeated: one that comes twice is taken once. So one whose answer was lost is sent again
-//! while the message's time lasts. A change of the time must not be repeated: each begins a check point of its own, and
-//! nobody knows the handle of the one whose answer was lost. Such a receipt is in doubt: its message may be delivered
-//! again though it is acknowledged.
+//! An acknowledgement may be repeated: the second one has no effect. So one whose answer was lost is sent again while
+//! the message's time lasts. A change of the time must not be repeated: each creates a new check point, and the handle
+//! in a lost answer is not known. Such a receipt is in doubt: its message may be delivered again although it is
+//! acknowledged.
 
 use crate::consumer::options::check_invisible;
 use crate::consumer::pop::answer::Popped;
@@ -34,14 +34,14 @@ const CHANGE: &str = "a change of the invisible time";
 const TRIES: u32 = 3;
 const TRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers by which a broker says that it does not know the handle (Apache `AckMessageProcessor`).
+/// Response codes for a handle that the broker does not know (Apache `AckMessageProcessor`).
 const UNKNOWN_HANDLE: [i32; 3] = [
     response::NO_MESSAGE,
     response::MESSAGE_ILLEGAL,
     response::TOPIC_NOT_EXIST,
 ];
 
-/// What is done of one pop of a queue.
+/// Identifies one pop of a queue.
 type PopKey = (&'static str, Arc<str>, i32, i64, i64, i64, i32);
 
 impl PopShared {
@@ -50,7 +50,7 @@ impl PopShared {
         self: &Arc<Self>,
         receipts: &[Arc<Receipt>],
     ) -> Vec<Result<(), ClientError>> {
-        // What stays of these was not carried out: a task has panicked.
+        // Outcomes that stay like this were not carried out: a task has panicked.
         let not_known = |receipt: &Arc<Receipt>| Err(receipt.refused(NOT_KNOWN));
         let mut outcomes: Vec<Result<(), ClientError>> = receipts.iter().map(not_known).collect();
         let mut by_broker: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
@@ -148,7 +148,7 @@ impl PopShared {
         let (answer, address) = self.request_with_retries(ACK, first, command).await?;
         match answer.code {
             response::SUCCESS => Ok(()),
-            // The first brokers with POP take one at a time.
+            // The first brokers with POP accept one at a time.
             response::REQUEST_CODE_NOT_SUPPORTED => {
                 for (receipt, held) in receipts {
                     self.acknowledge_one(receipt, held).await?;
@@ -159,7 +159,7 @@ impl PopShared {
         }
     }
 
-    /// Hides a message for this time from now on; none gives it back at once.
+    /// Hides a message for this time from now on; zero gives it back at once.
     pub(crate) async fn change(&self, receipt: &Receipt, invisible: Duration) -> Result<(), ClientError> {
         self.hide(receipt, invisible, false).await
     }
@@ -206,7 +206,7 @@ impl PopShared {
             source,
         })?;
         if header.pop_time <= 0 {
-            // A broker answers this if an ordered group has gone beyond the message.
+            // A broker answers this if an ordered group has already moved past the message.
             receipt.use_up(GONE_ON);
             return Err(ClientError::Receipt {
                 handle: held.text,
@@ -226,7 +226,7 @@ impl PopShared {
         header: &ChangeInvisibleTimeResponseHeader,
     ) -> ReceiptHandle<'a> {
         ReceiptHandle {
-            // A new check point begins at the message. An ordered group has none, and goes by where the pop began.
+            // A new check point begins at the message. An ordered group has none, and uses the start of the pop.
             start_offset: if self.options.is_ordered {
                 held.start_offset
             } else {
@@ -265,8 +265,8 @@ impl PopShared {
         }
     }
 
-    /// Puts a message that was tried too often among the dead letters, and counts it. If that fails it is delivered
-    /// again, and is tried anew.
+    /// Sends a message that was tried too often to the dead letters, and counts it. If that fails, it is delivered and
+    /// tried again.
     pub(crate) async fn bury(self: &Arc<Self>, message: Popped) {
         let one = Messages {
             chunk: message.chunk.clone(),
@@ -325,7 +325,7 @@ impl PopShared {
     }
 }
 
-/// Whether a request that has failed may have reached its broker.
+/// Whether a failed request may have been carried out.
 fn may_be_carried_out(error: &ClientError) -> bool {
     match error {
         ClientError::Net { source, .. } => !matches!(

@@ -1,4 +1,4 @@
-//! The consumer that takes messages for a time (Apache `SimpleConsumer`).
+//! The consumer that receives messages for a limited time (Apache `SimpleConsumer`).
 
 use crate::consumer::failure_counts::Counts;
 use crate::consumer::options::{MIN_INVISIBLE, Start, check_invisible};
@@ -32,9 +32,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-/// Deliveries after the first where the group's setting is not known (Apache `retryMaxTimes`).
+/// Deliveries after the first if the group's setting is not known (Apache `retryMaxTimes`).
 const MAX_TRIES: i32 = 16;
-/// How often messages that nobody receives are looked for.
+/// How often the consumer checks for messages that no call receives.
 const IDLE_CHECK: Duration = Duration::from_secs(1);
 
 pub(crate) struct PopShared {
@@ -50,13 +50,13 @@ pub(crate) struct PopShared {
     pub(super) changed: Condvar,
     /// Messages wait to be handed out, as of the last change.
     pub(crate) has_ready: AtomicBool,
-    /// Fewer messages were requested than a free listener could take: the next that is free requests more.
+    /// Fewer messages were requested than a free listener could take: the next free one requests more.
     pub(crate) has_spare_demand: AtomicBool,
     max_tries: AtomicI32,
     attempts: AtomicU64,
-    /// What became of messages that were not handled.
+    /// Counters of what happened to messages.
     pub(crate) counts: Arc<Counts>,
-    /// What was received and done lately. Nothing else is locked under it.
+    /// Messages received and done lately. Nothing else is locked under it.
     pub(crate) counted: Arc<Mutex<Counted>>,
     /// How often the time of messages was renewed.
     pub(crate) renewed: AtomicU64,
@@ -82,7 +82,7 @@ impl fmt::Debug for PopShared {
     }
 }
 
-/// Takes messages for a time. Shared by any number of threads.
+/// Receives messages for a limited time. Shared by any number of threads.
 #[derive(Debug)]
 pub struct SimpleConsumer {
     pub(super) shared: Arc<PopShared>,
@@ -92,7 +92,7 @@ pub struct SimpleConsumer {
     pub(super) ending: Tracker,
     // Held while the end is begun: a second call finds it there.
     pub(super) is_ending: Mutex<bool>,
-    // Held while a subscription is announced to the brokers: if they refuse it, what was there before is known.
+    // Held while a subscription is announced to the brokers, so that the previous one is known if they refuse it.
     subscribing: tokio::sync::Mutex<()>,
 }
 
@@ -101,8 +101,8 @@ impl SimpleConsumer {
     pub fn new(handle: &Handle, mut options: SimpleOptions) -> Result<Self, ClientError> {
         options.validate()?;
         options.client.group = options.client.wrap(&options.client.group).into_owned();
-        // A connection of its own: when it ends, brokers forget the pops that they hold for it, and hand out nothing
-        // that nobody takes.
+        // Its own connection: when it ends, brokers forget the pops that they hold for it, and hand out no messages
+        // that would be lost.
         options.client.connections = Connections::new();
         let client = options
             .client
@@ -162,7 +162,7 @@ impl SimpleConsumer {
         self.shared.heartbeat.membership.topics()
     }
 
-    /// Joins the group for a topic; another filter replaces the one before. After a failure the topic is as it was.
+    /// Joins the group for a topic; another filter replaces the one before. A failure leaves the previous subscription.
     pub async fn subscribe(&self, topic: &str, expression: &str, is_sql: bool) -> Result<(), ClientError> {
         check_name(topic)?;
         let topic: Arc<str> = topic.into();
@@ -201,7 +201,7 @@ impl SimpleConsumer {
         Ok(())
     }
 
-    /// Leaves the group for a topic; what came and was not handed out is given back. False: it was not subscribed to.
+    /// Leaves the group for a topic; messages that were not handed out are given back. False: it was not subscribed to.
     pub async fn unsubscribe(&self, topic: &str) -> Result<bool, ClientError> {
         let shared = &self.shared;
         if !shared.heartbeat.membership.unsubscribe(topic) {
@@ -224,7 +224,7 @@ impl SimpleConsumer {
         outcomes
     }
 
-    /// Hides a message for this time from now on; none gives it back at once.
+    /// Hides a message for this time from now on; zero gives it back at once.
     pub async fn change_invisible(&self, receipt: &Receipt, invisible: Duration) -> Result<(), ClientError> {
         self.shared.change(receipt, invisible).await?;
         if invisible.is_zero() {
@@ -233,7 +233,7 @@ impl SimpleConsumer {
         Ok(())
     }
 
-    /// Renews the time of messages until the result is dropped, for `limit` at the most.
+    /// Renews the time of messages until the result is dropped, for at most `limit` in all.
     pub fn renew(
         &self,
         receipts: Vec<Arc<Receipt>>,
@@ -305,13 +305,13 @@ impl PopShared {
         self.max_tries.load(Ordering::Relaxed)
     }
 
-    /// A name for an ordered pop that no other pop has.
+    /// A unique name for an ordered pop.
     pub(crate) fn next_attempt(&self) -> String {
         let number = self.attempts.fetch_add(1, Ordering::Relaxed);
         format!("{}-{number}", self.heartbeat.membership.client_id)
     }
 
-    /// Hands out and asks for nothing more. Returns what was not handed out.
+    /// Hands out and requests no more messages. Returns those that were not handed out.
     pub(crate) fn end(&self) -> Vec<Popped> {
         let mut state = self.state();
         state.is_closed = true;
@@ -320,7 +320,7 @@ impl PopShared {
         left
     }
 
-    /// Renews messages that have waited, and puts them in front of those to hand out.
+    /// Renews messages that have waited, and puts them before those to hand out.
     pub(super) async fn bring_back(self: Arc<Self>, batch: PopBatch, invisible: Duration) {
         let messages = self.refresh(batch.messages.into(), invisible).await;
         if messages.is_empty() {
@@ -351,7 +351,7 @@ impl PopShared {
         None
     }
 
-    /// Has messages handed out whose predecessors are acknowledged now.
+    /// Makes messages available whose predecessors are acknowledged now.
     pub(crate) fn release_behind(&self, acknowledged: &BTreeSet<&str>) {
         let mut state = self.state();
         if state.release_behind(acknowledged) {
@@ -359,7 +359,7 @@ impl PopShared {
         }
     }
 
-    /// Gives back what nobody receives, each second.
+    /// Gives back messages that no call receives, each second.
     async fn keep_idle_given_back(self: Arc<Self>) {
         while !self.shutdown.sleep_or_stop(IDLE_CHECK).await {
             let idle = self.state().take_idle(Instant::now());
@@ -368,7 +368,7 @@ impl PopShared {
         }
     }
 
-    /// Asks a broker how often the group tries a message.
+    /// Requests the group's maximum of tries from a broker.
     pub(crate) async fn read_max_tries(&self, topic: &Arc<str>) {
         let Ok(route) = self.routes.get(topic).await else {
             return;

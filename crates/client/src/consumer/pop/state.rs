@@ -1,4 +1,4 @@
-//! What a consumer by POP knows: its brokers, the buffered messages and the waiting callers.
+//! The state of a consumer that pops: its brokers, the buffered messages and the waiting callers.
 //!
 //! ```text
 //! target: a topic on a broker     idle -> popped -> idle, or paused after a failure -> idle
@@ -8,7 +8,7 @@
 //! A consumer with listeners pops its targets by itself (`listener_demand.rs`).
 //!
 //! Every message that a target hands out is hidden from others from then on. So a call takes what one target has, and
-//! pops all at once only when nothing is there.
+//! pops all targets at once only if that has nothing.
 
 use crate::consumer::pop::answer::Popped;
 use crate::consumer::pop::batch::{Behind, PopBatch};
@@ -21,13 +21,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Messages that a broker gives at most in one answer (Apache `PopMessageProcessor`).
+/// Maximum number of messages in one answer of a broker (Apache `PopMessageProcessor`).
 pub(crate) const MAX_MESSAGES: usize = 32;
 /// Longest time for which a broker is to hold a pop.
 const MAX_HOLD: Duration = Duration::from_secs(20);
-/// How long after its end a call waits for answers that are on their way.
+/// How long after its timeout a call waits for answers that may still come.
 const ANSWER_GRACE: Duration = Duration::from_millis(500);
-/// Messages that nobody asks for are given back after this time, or after half of their invisible time.
+/// Messages that no call requests are given back after this time, or after half of their invisible time.
 const MAX_IDLE: Duration = Duration::from_secs(10);
 
 /// Every queue of a topic on a broker.
@@ -38,7 +38,7 @@ pub(crate) const ANY_QUEUE: i32 = -1;
 pub(crate) struct PopTarget {
     pub(crate) topic: Arc<str>,
     pub(crate) broker: Arc<str>,
-    /// -1: every queue that the topic has there.
+    /// -1: every queue of the topic on that broker.
     pub(crate) queue_id: i32,
 }
 
@@ -51,7 +51,8 @@ pub(crate) struct TargetState {
     pub(crate) last_pop_ms: i64,
     pub(crate) is_paused: bool,
     pub(crate) failures: u32,
-    /// Name of an ordered pop whose answer was lost: asked with it again, the broker gives the same messages.
+    /// Name of an ordered pop whose answer was lost: if it is sent again under this name, the broker returns the same
+    /// messages.
     pub(crate) attempt: Option<String>,
 }
 
@@ -125,7 +126,7 @@ impl PopState {
     pub(crate) fn add_receive(&mut self, max: usize, invisible: Duration, wait: Duration) -> u64 {
         self.next_receive += 1;
         if self.pending.is_empty() {
-            // Of a pop that nobody has waited for.
+            // The failure of a pop that no call waited for.
             self.failure = None;
         }
         let now = Instant::now();
@@ -140,7 +141,7 @@ impl PopState {
         self.next_receive
     }
 
-    /// Notes the brokers of a topic that can be asked.
+    /// Updates the targets of a topic from its route.
     pub(crate) fn follow_route(&mut self, topic: &Arc<str>, route: &Arc<TopicRoute>) {
         if self
             .routes
@@ -195,7 +196,7 @@ impl PopState {
         dropped
     }
 
-    /// Asks exactly these queues of a topic from now on.
+    /// Pops exactly these queues of a topic from now on.
     pub(crate) fn set_targets(&mut self, topic: &Arc<str>, queues: &[(Arc<str>, i32)]) {
         let target = |(broker, queue_id): &(Arc<str>, i32)| PopTarget {
             topic: topic.clone(),
@@ -230,7 +231,7 @@ impl PopState {
         }
     }
 
-    /// The next target that nobody asks at present.
+    /// The next target without a pop in flight.
     pub(crate) fn next_idle(&mut self) -> Option<Arc<PopTarget>> {
         let count = self.targets.len();
         let order = (0..count).map(|step| (self.turn + step) % count);
@@ -340,8 +341,8 @@ impl PopState {
         all.flat_map(|batch| batch.messages).collect()
     }
 
-    /// What a call gets now. Batches whose time is nearly over, or another than the call asks for, come back in
-    /// `stale`: their time is to be changed first.
+    /// The messages for a call now. Batches whose time nearly ends, or differs from the one that the call requests,
+    /// come back in `stale`: their time must be changed first.
     pub(crate) fn take(
         &mut self,
         id: u64,
@@ -360,7 +361,7 @@ impl PopState {
         {
             let left = batch.left(now);
             if left.is_zero() {
-                // They are delivered again by themselves.
+                // The broker delivers them again.
                 continue;
             }
             if batch.invisible != receive.invisible || left < receive.invisible / 2 {
@@ -381,7 +382,7 @@ impl PopState {
         if !taken.is_empty() {
             return Ok(ReceiveOutcome::Messages(taken));
         }
-        // Messages that have come are not held back by a broker that refuses.
+        // A broker that refuses does not hold back messages that have arrived.
         if stale.is_empty()
             && let Some(failure) = self.failure.take()
         {
@@ -394,7 +395,7 @@ impl PopState {
         Ok(ReceiveOutcome::Over)
     }
 
-    /// Whether an answer is on its way to a call whose time is over.
+    /// Whether an answer may still come for a call whose time has passed.
     fn may_still_come(&self, receive: &PendingReceive) -> bool {
         let is_due = |due: Instant| due <= receive.by;
         receive.probe != Probe::Done
@@ -410,10 +411,10 @@ impl PopState {
         self.is_closed || self.failure.is_some() || !self.ready.is_empty()
     }
 
-    /// Takes the messages that nobody received in time.
+    /// Takes the messages that no call received in time.
     pub(crate) fn take_idle(&mut self, now: Instant) -> Vec<Popped> {
         let mut idle = Vec::new();
-        // They are delivered again by themselves, behind those that were not acknowledged.
+        // The broker delivers them again, after those that were not acknowledged.
         self.behind.retain(|behind| !behind.batch.left(now).is_zero());
         if self.pending.is_empty() {
             self.ready.retain_mut(|batch| {

@@ -1,4 +1,4 @@
-//! How a consumer that pops stands: what it has received and done, what waits, and what is in hand.
+//! Statistics of a consumer that pops: messages received and done, waiting, and in the callers' hands.
 
 use crate::consumer::pop::answer::PopAnswer;
 use crate::consumer::pop::receipt::Receipt;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// What became of messages, counted since the start.
+/// Counts of what happened to messages, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PopCounts {
     /// Messages that were acknowledged.
@@ -46,7 +46,7 @@ impl SimpleConsumer {
         }
     }
 
-    /// How each topic stands on each broker. Nobody owns its queues: the id is -1, and there is no position.
+    /// The state of each topic on each broker. No member owns its queues: the id is -1, and there is no position.
     pub fn queue_states(&self) -> Vec<QueueState> {
         let targets = self.shared.target_states().into_iter();
         targets.map(|(target, _)| target).collect()
@@ -79,8 +79,8 @@ impl PopShared {
         }
     }
 
-    /// How each target stands, and when it was popped last, ms. What comes from one broker's topic counts for the first
-    /// queue of it.
+    /// The state of each target, and when it was popped last, ms. All messages of a topic on one broker count for its
+    /// first queue.
     pub(crate) fn target_states(&self) -> Vec<(QueueState, i64)> {
         let now = Instant::now();
         let state = self.state();
@@ -121,7 +121,7 @@ impl PopShared {
 }
 
 impl PopState {
-    /// Messages that came and were not handed out, and their bytes, by topic and broker.
+    /// Messages that wait to be handed out, and their bytes, by topic and broker.
     fn waiting(&self) -> BTreeMap<(&str, &str), (usize, usize)> {
         let behind = self.behind.iter().map(|behind| &behind.batch);
         let batches = self.ready.iter().chain(behind);

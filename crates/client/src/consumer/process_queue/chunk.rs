@@ -1,4 +1,4 @@
-//! The records of one answer, as they came.
+//! The records of one answer, as received.
 
 use crate::consumer::process_queue::QueueKey;
 use crate::session::membership::Subscription;
@@ -68,7 +68,7 @@ impl Chunk {
         })
     }
 
-    /// Records `first` to `end - 1`, copied: the answer that they came with is not kept alive.
+    /// A copy of the records `first` to `end - 1`, which does not keep their answer alive.
     pub(super) fn copy_of(&self, first: usize, end: usize) -> Self {
         let wanted = self.spans.get(first..end).unwrap_or_default();
         let mut body = Vec::with_capacity(wanted.iter().map(Span::len).sum());

@@ -47,7 +47,7 @@ impl InFlight {
         entry.is_some_and(|entry| !entry.is_finished)
     }
 
-    /// Takes a message off. False when it is not in flight: it was finished before.
+    /// Removes a message. False if it is not in flight because it was finished before.
     pub(crate) fn finish(&mut self, offset: i64) -> bool {
         let Ok(index) = self.entries.binary_search_by_key(&offset, |entry| entry.offset) else {
             return false;
@@ -81,7 +81,7 @@ impl InFlight {
         self.unfinished
     }
 
-    /// Messages from the first that is not finished on.
+    /// Number of messages from the first unfinished one on.
     pub(crate) fn span(&self) -> usize {
         self.entries.len()
     }

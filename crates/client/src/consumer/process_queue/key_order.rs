@@ -1,5 +1,5 @@
-//! Serial for each sharding key, parallel across keys: the messages of a key are handed out one after the other, in
-//! their order, however many listeners there are.
+//! Messages of one sharding key are handed out one after the other, in their order, those of different keys in
+//! parallel.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -7,7 +7,7 @@ use std::collections::hash_map::{Entry, HashMap};
 /// Messages that wait because an earlier one of their key is in flight. `T` names a message.
 #[derive(Debug)]
 pub(crate) struct KeyOrder<T> {
-    // A key is here while one of its messages is in flight; the list holds the later ones.
+    // Keys with a message in flight, each with its later messages.
     busy: HashMap<Box<str>, VecDeque<T>>,
     waiting: usize,
 }
@@ -22,7 +22,8 @@ impl<T> Default for KeyOrder<T> {
 }
 
 impl<T> KeyOrder<T> {
-    /// The message, when it can be handed out now. Otherwise it is kept until those of its key before it are finished.
+    /// Returns the message if it can be handed out now. Otherwise keeps it until the earlier ones of its key are
+    /// finished.
     pub(crate) fn offer(&mut self, key: &str, message: T) -> Option<T> {
         if let Some(later) = self.busy.get_mut(key) {
             later.push_back(message);

@@ -1,4 +1,4 @@
-//! What listeners have of a queue, and what they can get of it now.
+//! The messages of a queue that listeners have, and those that they can get now.
 
 use crate::consumer::options::Order;
 use crate::consumer::process_queue::in_flight::InFlight;
@@ -8,8 +8,8 @@ use pyrmq_remoting::clock;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Messages of a queue that are in flight at most where keys keep their order: behind a key that is slow, those of
-/// others can be handed out this far ahead.
+/// Maximum number of messages of a queue in flight if keys keep their order: so far ahead of a slow key are messages of
+/// other keys handed out.
 const KEYED_AHEAD: usize = 4096;
 /// A lock counts this long after the broker gave it (Apache `REBALANCE_LOCK_MAX_LIVE_TIME`); brokers keep it for 60 s.
 const LOCK_TIME: Duration = Duration::from_secs(30);
@@ -23,27 +23,27 @@ const LOCK_TIME: Duration = Duration::from_secs(30);
 pub(crate) struct ListenerState {
     /// Messages that were handed out and are not finished.
     pub(crate) in_flight: InFlight,
-    /// The group gave the queue to another member: it goes once its listeners have finished.
+    /// The group gave the queue to another member: it is given back once its listeners have finished.
     pub(crate) is_leaving: bool,
-    // The time that it may take to leave has begun.
+    // The time limit for giving it back runs.
     leaves_in_time: bool,
     // In flight, and to be handed out before anything else.
     again: VecDeque<Messages>,
     keys: KeyOrder<Messages>,
-    // With `Order::Queue`: a listener has messages of it, or the pause after a failure lasts.
+    // With `Order::Queue`: a listener has messages of the queue, or it pauses after a failure.
     is_taken: bool,
     // Time since the machine was booted: a lock expires while the machine is suspended, too.
     locked_at: Option<Duration>,
-    // Since when the broker refuses the lock, and whether that was reported.
+    // Since when the broker has refused the lock, and whether that was reported.
     refused: Option<(Instant, bool)>,
-    /// Every member reads the queue: there is no lock to wait for.
+    /// Every member reads the queue, so there is no lock to wait for.
     pub(crate) is_shared: bool,
-    /// When a listener finished something of it last.
+    /// When a listener last finished a message of it.
     pub(crate) finished_at: Option<Instant>,
 }
 
 impl ListenerState {
-    /// Forgets what was handed out; a lock stays.
+    /// Forgets messages that were handed out; a lock stays.
     pub(crate) fn restart(&mut self) {
         *self = Self {
             locked_at: self.locked_at,
@@ -61,7 +61,7 @@ impl ListenerState {
         }
     }
 
-    /// Notes that another client has the lock. True once, after it has had it for this time.
+    /// Records that another client has the lock. True once, when it has had it for this time.
     pub(crate) fn waits_long_for_lock(&mut self, limit: Duration) -> bool {
         let (since, is_reported) = self.refused.get_or_insert_with(|| (Instant::now(), false));
         let is_new = !*is_reported && since.elapsed() >= limit;
@@ -79,7 +79,7 @@ impl ListenerState {
         self.locked_at.map(|at| clock::since_boot().saturating_sub(at))
     }
 
-    /// True while a listener has messages of this queue, or the pause after a failure lasts.
+    /// True while a listener has messages of this queue, or it pauses after a failure.
     pub(crate) fn is_taken(&self) -> bool {
         self.is_taken
     }
@@ -90,18 +90,18 @@ impl ListenerState {
         self.is_leaving && !before
     }
 
-    /// Messages that calls have now. Those that wait for their key, or for another listener, are with no call.
+    /// Number of messages that calls have now, without those that wait for their key or for another listener.
     fn in_hand(&self) -> usize {
         let again: usize = self.again.iter().map(Messages::len).sum();
         self.in_flight.len().saturating_sub(again + self.keys.waiting())
     }
 
-    /// No listener has messages of this queue any more (for `Order::Queue`).
+    /// Records that no listener has messages of this queue any more (for `Order::Queue`).
     pub(crate) fn release(&mut self) {
         self.is_taken = false;
     }
 
-    /// Gives messages that are in flight to the next listener that asks, before all others.
+    /// Gives messages in flight to the next listener, before all others.
     pub(crate) fn put_back(&mut self, messages: Messages) {
         self.again.push_front(messages);
     }
@@ -123,8 +123,8 @@ impl ListenerState {
         Some(first)
     }
 
-    /// Messages given back before a later one of the queue was finished. A consumer that ends hands out these only: if
-    /// they stayed, what is done after them would be delivered again.
+    /// Messages that were given back, if a later one of the queue is finished. A consumer that ends hands out only
+    /// these: otherwise the later ones would be delivered again.
     fn take_gap(&mut self, max: usize) -> Option<Messages> {
         let below = self.in_flight.highest_finished()?;
         let is_below = |one: &Messages, index| one.chunk.offset(index).is_some_and(|offset| offset < below);
@@ -142,8 +142,8 @@ impl ListenerState {
         Some(first)
     }
 
-    /// Copies small messages that wait out of the answers that they came with: else each would keep its whole answer,
-    /// up to 4 MiB, in memory.
+    /// Copies small waiting messages out of their answers: otherwise each would keep its whole answer, up to 4 MiB, in
+    /// memory.
     pub(crate) fn detach_waiting(&mut self) {
         for messages in self.again.iter_mut().chain(self.keys.waiting_mut()) {
             messages.detach();
@@ -160,7 +160,7 @@ impl ListenerState {
 }
 
 impl ProcessQueue {
-    /// True while calls have messages of the queue, or the pause after a failure lasts.
+    /// True while calls have messages of the queue, or it pauses after a failure.
     pub(crate) fn is_at_work(&self, order: Order) -> bool {
         match order {
             Order::Queue => self.listeners.is_taken(),
@@ -168,7 +168,7 @@ impl ProcessQueue {
         }
     }
 
-    /// True when listeners can be given something now.
+    /// True when there are messages for listeners now.
     pub(crate) fn can_hand_out(&self, order: Order) -> bool {
         let listeners = &self.listeners;
         if listeners.is_leaving {
@@ -213,7 +213,7 @@ impl ProcessQueue {
         parts
     }
 
-    /// Gives a listener the next messages of the queue, of several answers where one has fewer: a consumer that keeps
+    /// Gives a listener the next messages of the queue, from several answers if one has too few: a consumer that keeps
     /// up gets answers of one message.
     fn hand_out_next(&mut self, max: usize, parts: &mut Vec<Messages>) {
         let mut left = max;
@@ -226,8 +226,8 @@ impl ProcessQueue {
         }
     }
 
-    /// How many messages may be handed out before the span is used up. Of a queue that keeps its order nothing is done
-    /// after a message that is not.
+    /// How many messages may be handed out before the span is used up. In a queue that keeps its order no message is
+    /// done after an unfinished one.
     fn span_left(&self, order: Order) -> usize {
         if order == Order::Queue {
             return usize::MAX;
@@ -237,7 +237,7 @@ impl ProcessQueue {
 
     /// Gives a listener what a consumer that ends must not leave undone (see [`ListenerState::take_gap`]).
     pub(crate) fn hand_out_gap(&mut self, max: usize, order: Order) -> Option<Messages> {
-        // With an order of the queue nothing is done after a message that is not.
+        // In a queue that keeps its order no message is done after an unfinished one.
         (order != Order::Queue)
             .then(|| self.listeners.take_gap(max))
             .flatten()
@@ -262,7 +262,7 @@ impl ProcessQueue {
         }
     }
 
-    /// A listener is done with a message. Commits go up to the first that is not.
+    /// Records that a listener has finished a message. Commits go up to the first unfinished one.
     pub(crate) fn finish(&mut self, message: &Messages, order: Order) {
         let offset = message.chunk.offset(message.first).unwrap_or(-1);
         if !self.listeners.in_flight.finish(offset) {

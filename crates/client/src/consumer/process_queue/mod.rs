@@ -1,4 +1,4 @@
-//! One queue of a puller: what was fetched, what was handed out, what is done.
+//! One queue of a puller: its messages that were fetched, handed out and done.
 //!
 //! ```text
 //! offsets   ....|done       |delivered        |buffered ...       |next pull
@@ -41,9 +41,9 @@ pub struct Messages {
     pub first: usize,
     /// Index after the last.
     pub end: usize,
-    /// Times that a listener of this process was given them before.
+    /// How often listeners of this process got them before.
     pub tries: i32,
-    /// Times that its broker refused to take it back.
+    /// How often its broker refused to take it back.
     pub(crate) refusals: u32,
 }
 
@@ -52,9 +52,9 @@ pub struct Messages {
 pub struct QueueState {
     /// The queue.
     pub key: Arc<QueueKey>,
-    /// What a commit would name; -1 until the start is known.
+    /// The offset that a commit would send; -1 until the start is known.
     pub position: i64,
-    /// Messages from there to the end of the queue, as its broker has answered last; `None` before it has.
+    /// Messages from there to the end of the queue, by its broker's last answer; `None` before the first answer.
     pub lag: Option<i64>,
     /// Messages that were fetched and not handed out.
     pub waiting: usize,
@@ -77,51 +77,51 @@ pub(crate) struct ProcessQueue {
     pub(crate) generation: u64,
     /// Offset of the next pull; `None` until the start is known.
     pub(crate) next_pull: Option<i64>,
-    /// A pull is in flight, or the pause before it.
+    /// A pull is in flight, or will be sent after a pause.
     pub(crate) pull_is_scheduled: bool,
-    /// Where this assignment began, or went on after a seek.
+    /// Where this assignment began, or continued after a seek.
     pub(crate) began: i64,
     pub(crate) delivered: i64,
-    /// Behind the last message that was handed out; -1 without any.
+    /// The offset after the last message that was handed out; -1 if there is none.
     pub(crate) returned: i64,
     pub(crate) done: i64,
     pub(crate) committed: i64,
-    /// The broker was away since: one that was killed has lost what it had not written.
+    /// The broker was unreachable since: if it was killed, it has lost what it had not written.
     pub(crate) is_commit_in_doubt: bool,
-    /// Held during a commit: brokers may work on requests of one connection at once, and an older position that comes
-    /// last would stay.
+    /// Held during a commit: brokers may process requests of one connection concurrently, and an older position that is
+    /// processed last would stay.
     pub(crate) committing: Arc<tokio::sync::Mutex<()>>,
     /// Messages that the next poll confirms.
     pub(crate) confirmable: usize,
     /// The offset that the queue's next message would have got when its broker answered last.
     pub(crate) end: Option<i64>,
     pub(crate) failures: u32,
-    /// Messages before this offset are pulled one by one: an answer with several of them could not be taken apart.
+    /// Messages before this offset are pulled one by one, because an answer with several of them could not be parsed.
     pub(crate) suspect_until: i64,
-    /// The position began where the group was, and nothing has moved it since (see [`Self::is_untouched`]).
+    /// The position began at the group's offset, and nothing has moved it since (see [`Self::is_untouched`]).
     pub(crate) is_group_start: bool,
-    /// Nothing is handed out yet: the member that had the queue may still commit. The number of its check.
+    /// The number of the check for a last commit of the queue's previous member; nothing is handed out until it ends.
     pub(crate) settling: Option<u64>,
-    /// The offset that the application commits meanwhile: not that of the member before.
+    /// An offset that the application commits meanwhile, which is not the previous member's.
     pub(crate) own_commit: Option<i64>,
     /// Nothing is handed out or pulled until it is resumed.
     pub(crate) is_paused: bool,
-    /// Whether the application has heard that it came, or goes.
+    /// Whether the application knows that the queue was assigned, or is revoked.
     pub(crate) phase: Phase,
     pub(crate) pulled_at: Option<Instant>,
     /// The replica that the broker has suggested to read from; 0 is the master.
     pub(crate) replica: i64,
-    /// The broker does not know the topic: where its queue begins is requested again before the next pull.
+    /// The broker does not know the topic: the start of its queue is requested again before the next pull.
     pub(crate) is_gone: bool,
     /// How far it is handed out to listeners beyond the first unfinished message.
     pub(crate) max_span: usize,
-    /// What listeners have of the queue; unused where it is polled.
+    /// The messages that listeners have; unused for a queue that is polled.
     pub(crate) listeners: ListenerState,
     /// True while the queue is in the list of those with something to hand out.
     pub(crate) is_ready: bool,
     chunks: VecDeque<(Arc<Chunk>, usize)>,
     buffered: usize,
-    /// Bytes to expect of an answer, by the last ones: Apache's brokers give what they are configured to, whatever is
+    /// Expected bytes of an answer, by the last ones: Apache's brokers return what they are configured to, whatever is
     /// requested.
     usual_answer: usize,
 }
@@ -162,7 +162,7 @@ impl ProcessQueue {
         }
     }
 
-    /// Goes on from here; what was fetched is forgotten.
+    /// Continues at this offset; fetched messages are dropped.
     pub(crate) fn restart(&mut self, offset: i64, generation: u64) {
         self.generation = generation;
         self.next_pull = Some(offset);
@@ -180,8 +180,8 @@ impl ProcessQueue {
         self.listeners.restart();
     }
 
-    /// Goes back to this offset, and forgets what was fetched; what was done after it is not done any more. False: the
-    /// queue is not beyond this offset, and stays where it is.
+    /// Goes back to this offset, and drops fetched messages; those that were done after it are no longer done. False:
+    /// the queue is not beyond this offset, and stays where it is.
     pub(crate) fn go_back(&mut self, offset: i64, generation: u64) -> bool {
         if offset >= self.delivered {
             return false;
@@ -192,8 +192,8 @@ impl ProcessQueue {
         true
     }
 
-    /// True while nothing was done here since the queue was taken: its position says nothing that the group does not
-    /// know. If another member has committed since, this position would take the group back.
+    /// True while no message was done here since the queue was taken: the group already has its position. If another
+    /// member has committed since, this position would move the group backwards.
     pub(crate) fn is_untouched(&self) -> bool {
         self.is_group_start && self.done == self.began && self.committed < 0
     }
@@ -203,8 +203,8 @@ impl ProcessQueue {
         self.next_pull.is_some_and(|next| next < self.suspect_until)
     }
 
-    /// Deals with an answer that cannot be taken apart. Returns the offset of the message that is skipped when it
-    /// came alone and could not be read repeatedly: all others are kept.
+    /// Handles an answer that cannot be parsed. Returns the offset of the message to skip, if it came alone and could
+    /// not be read repeatedly: all others are kept.
     pub(crate) fn refuse_answer(&mut self, next_offset: i64) -> Option<i64> {
         let offset = self.next_pull?;
         if !self.is_suspect() {
@@ -222,7 +222,7 @@ impl ProcessQueue {
         Some(offset)
     }
 
-    /// Takes an answer in. True when there is something to hand out.
+    /// Adds an answer. True if there are messages to hand out.
     pub(crate) fn arrive(&mut self, chunk: Chunk) -> bool {
         self.next_pull = Some(chunk.next_offset);
         if chunk.is_empty() {
@@ -237,7 +237,7 @@ impl ProcessQueue {
         true
     }
 
-    /// Nothing lies between what was delivered and this offset.
+    /// Skips to this offset: no message lies between the delivered ones and it.
     fn skip_to(&mut self, offset: i64) {
         if self.done == self.delivered {
             self.done = offset;
@@ -256,7 +256,7 @@ impl ProcessQueue {
         (messages, self.buffered)
     }
 
-    /// True when the next answer fits into the queue's share, and always when nothing is there.
+    /// True when the next answer fits into the queue's share, and always if the queue has no messages.
     pub(crate) fn wants_pull(&self, share: Share) -> bool {
         let answer = share.answer_bytes().max(self.usual_answer);
         let in_flight = self.listeners.in_flight.bytes();
@@ -348,7 +348,7 @@ impl Messages {
         (self.first, self.end) = (0, self.chunk.len());
     }
 
-    /// True when the first message can be read: listeners cannot handle another, and no broker takes it back.
+    /// True when the first message can be read: listeners cannot handle one that cannot, and no broker takes it back.
     pub(crate) fn is_readable(&self) -> bool {
         self.chunk.record(self.first).is_some_and(|record| record.is_ok())
     }
@@ -359,7 +359,7 @@ impl Messages {
         record.map_or(0, |record| record.reconsume_times) + self.tries + 1
     }
 
-    /// The first message's sharding key. What cannot be decoded has none: its listener finds out.
+    /// The first message's sharding key. A message that cannot be decoded has none; its listener reports that.
     pub(crate) fn sharding_key(&self) -> Option<Box<str>> {
         let record = self.chunk.record(self.first)?.ok()?;
         record.properties.get(names::SHARDINGKEY).map(Box::from)

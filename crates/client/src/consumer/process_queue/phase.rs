@@ -1,4 +1,4 @@
-//! Whether the application has heard of a queue that was taken, or goes back (see `rebalance::events`).
+//! Whether the application knows that a queue was assigned, or is revoked (see `rebalance::events`).
 
 /// Where a queue is between being taken and being given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -6,11 +6,11 @@ pub(crate) enum Phase {
     /// Messages are handed out.
     #[default]
     Held,
-    /// The queue was taken; no event says so yet.
+    /// The queue was taken, but no event has reported it yet.
     New,
     /// The callback for its assignment runs.
     Assigning,
-    /// The queue is to go back; no event says so yet.
+    /// The queue is to be given back, but no event has reported it yet.
     Leaving,
     /// The callback for its revocation runs.
     Revoking,

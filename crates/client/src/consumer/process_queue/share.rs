@@ -1,4 +1,4 @@
-//! What is fetched ahead, shared evenly by the queues.
+//! The limit on fetched messages, shared evenly by the queues.
 
 /// Maximum number of bytes that one pull requests, which is also the maximum that our brokers give.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
@@ -12,7 +12,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// An even part of what may be fetched ahead for all queues: however much one of them has, the others keep theirs.
+    /// An equal share of what may be fetched ahead for all queues: a queue with many messages does not reduce the
+    /// others' shares.
     pub(crate) fn new(ahead_bytes: usize, ahead_messages: Option<usize>, queues: usize) -> Self {
         Self {
             bytes: ahead_bytes / queues.max(1),
@@ -20,12 +21,12 @@ impl Share {
         }
     }
 
-    /// Bytes to ask for at once: half the share, so that the next answer comes while the last is handed out.
+    /// Bytes to request at once: half the share, so that the next answer comes while the last is handed out.
     pub(crate) fn answer_bytes(self) -> usize {
         (self.bytes / 2).clamp(1, MAX_ANSWER_BYTES)
     }
 
-    /// Messages to ask for at once: half the share, `batch` at most.
+    /// Messages to request at once: half the share, at most `batch`.
     pub(crate) fn answer_messages(self, batch: i32) -> i32 {
         let half = self.half_of_messages();
         half.and_then(|half| i32::try_from(half).ok())

@@ -1,4 +1,4 @@
-//! How the language above takes the callbacks of a consumer.
+//! The calls by which the caller's language takes the callbacks of a consumer.
 
 use crate::consumer::callbacks::{Callback, CallbackAnswer};
 use crate::consumer::puller::Puller;

@@ -1,5 +1,5 @@
-//! The end of a consumer. Once begun it goes on without its caller: one that is interrupted must not leave a member
-//! behind that reads and is not closed.
+//! The end of a consumer. Once begun it continues without its caller: an interrupt must not leave a member that reads
+//! and is never closed.
 
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::puller::Puller;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a close waits for queues on their way back beyond the time of one commit.
+/// How long, beyond the time of one commit, a close waits for queues that are being given back.
 const END_MARGIN: Duration = Duration::from_millis(500);
 
 impl Puller {
     /// Ends pulls, unregisters from the brokers and closes the connections. With a commit interval positions are
     /// committed: with `all` everything handed out, else only what a later poll has confirmed. A later call waits for
-    /// the first one's end and has its outcome.
+    /// the first one and returns its outcome.
     pub async fn shut(&self, all: bool) -> Result<(), ClientError> {
         let shared = &self.shared;
         {
@@ -37,7 +37,7 @@ impl Puller {
 impl ConsumerShared {
     async fn end(self: &Arc<Self>, all: bool) -> Result<(), ClientError> {
         // From here on queues stay where they are: those that a rebalance is giving back are waited for, and the others
-        // are committed below. Only then the group hears that this member leaves, and others take its queues.
+        // are committed below. Only then does the group learn that this member leaves, and others take its queues.
         self.shutdown.stop();
         let due = Instant::now() + self.options.client.request_timeout + END_MARGIN;
         let ((), committed) = tokio::join!(self.until_given_back(due), self.commit_at_end(all));
@@ -68,7 +68,8 @@ impl ConsumerShared {
         committed
     }
 
-    /// Commits what is done, and again what a broker has lost meanwhile: this consumer will not be there to see it.
+    /// Commits what is done, and repeats commits that a broker has lost meanwhile, since this consumer will not check
+    /// again.
     async fn commit_at_end(self: &Arc<Self>, all: bool) -> Result<(), ClientError> {
         let repeat = self.repeat_lost_commits();
         if self.options.commit_interval.is_none() {
@@ -82,7 +83,7 @@ impl ConsumerShared {
         committed.and(repeated)
     }
 
-    /// What polls have handed out is done.
+    /// Marks messages that polls have handed out as done.
     pub(crate) fn finish_delivered(&self) {
         if !self.options.is_listening {
             for queue in self.state().queues.values_mut() {

@@ -1,10 +1,10 @@
-//! The pulling consumer: keeps the next pull of every assigned queue in flight, and hands out what came (Apache
+//! The pulling consumer: keeps the next pull of every assigned queue in flight, and hands out the messages (Apache
 //! `DefaultLitePullConsumerImpl`).
 //!
-//! No thread and no task waits for messages: an answer's callback takes the records in, wakes pollers, and asks for
-//! more while the queue has room in its share of `ahead_bytes`. `poll` only takes: `pull` (`pulling.rs`) sends the
-//! request of a queue when it is assigned, when an answer was taken in, and when a poll has made room. Periodic work
-//! (positions, share of the queues) is in `rebalance/`.
+//! No thread and no task waits for messages: an answer's callback adds the records, wakes pollers, and pulls again
+//! while the queue has room in its share of `ahead_bytes`. `poll` only takes messages: `pull` (`pulling.rs`) sends the
+//! request of a queue when the queue is assigned, when an answer was added, and when a poll has made room. Periodic
+//! work (positions, share of the queues) is in `rebalance/`.
 
 mod callback_calls;
 mod ending;
@@ -83,8 +83,8 @@ impl Puller {
         Ok(())
     }
 
-    /// Takes exactly these queues, all others are given back. Without a start of its own a queue goes on where the
-    /// group has committed.
+    /// Takes exactly these queues, and gives all others back. A queue without a given start continues where the group
+    /// has committed.
     pub async fn assign(
         &self,
         queues: Vec<(QueueKey, Option<i64>)>,
@@ -109,8 +109,8 @@ impl Puller {
             .await
     }
 
-    /// Leaves the group for a topic: its queues go back with their last positions. `is_lost`: the poller did not ask
-    /// for it, so polls report the queues as lost. False: it was not subscribed to.
+    /// Leaves the group for a topic: its queues go back with their last positions. `is_lost`: the poller did not
+    /// request it, so polls report the queues as lost. False: it was not subscribed to.
     pub async fn unsubscribe(&self, topic: &str, is_lost: bool) -> Result<bool, ClientError> {
         let (shared, topic) = (self.shared.clone(), topic.to_owned());
         self.shared
@@ -118,12 +118,12 @@ impl Puller {
             .await
     }
 
-    /// Has subscriptions of a topic fail that have not joined the group yet.
+    /// Fails subscriptions of a topic that have not joined the group yet.
     pub fn cancel_subscribe(&self, topic: &str) {
         self.shared.end_joining(topic);
     }
 
-    /// Hands nothing out of these queues, and fetches nothing for them, until they are resumed.
+    /// Hands out no messages of these queues, and fetches none, until they are resumed.
     pub fn pause(&self, keys: &[QueueKey], is_paused: bool) -> Result<(), ClientError> {
         {
             let mut state = self.shared.state();
@@ -160,9 +160,9 @@ impl Puller {
         self.shared.commit_offsets(offsets).await
     }
 
-    /// Offsets of queues, asked at the same time, in the order of the queues: first, last, committed (-1 when there is
-    /// none), or by time. With `only_masters` no slave is asked, which may have the newest messages alone: a position
-    /// that it names would pass over the others.
+    /// Offsets of queues, requested concurrently, in the order of the queues: first, last, committed (-1 if there is
+    /// none), or by time. With `only_masters` no slave is asked: it may have only the newest messages, so a position
+    /// from it would skip the others.
     pub async fn offsets_of(
         &self,
         keys: Vec<QueueKey>,
@@ -189,18 +189,18 @@ impl Puller {
         &self.shared.heartbeat.membership.client_id
     }
 
-    /// Where a member of a broadcasting group goes on, as its own store has it.
+    /// Sets where a member of a broadcasting group continues, from its own store.
     pub fn begin_at(&self, offsets: Vec<(QueueKey, i64)>) {
         let mut kept = lock(&self.shared.local_offsets);
         kept.extend(offsets);
     }
 
-    /// How far a member of a broadcasting group has come.
+    /// The offsets of a member of a broadcasting group.
     pub fn local_offsets(&self) -> BTreeMap<QueueKey, i64> {
         self.shared.all_local_offsets()
     }
 
-    /// Goes on from this offset of an assigned queue.
+    /// Continues at this offset of an assigned queue.
     pub fn seek(&self, key: &QueueKey, offset: i64) -> Result<(), ClientError> {
         let generation = self.shared.next_generation();
         let mut state = self.shared.state();
@@ -226,7 +226,7 @@ impl Puller {
         Ok(())
     }
 
-    /// Hands out up to `max` messages that are there, without waiting. What earlier calls handed out is done now.
+    /// Hands out up to `max` messages without waiting. Those that earlier calls handed out are done now.
     pub fn take(&self, max: usize) -> Result<Vec<Messages>, ClientError> {
         let mut again = Vec::new();
         let shared = &self.shared;
@@ -239,7 +239,7 @@ impl Puller {
         taken
     }
 
-    /// Waits up to `slice` until something is there, or failed. True: look.
+    /// Waits up to `slice` until there are messages or a failure. True: call [`Puller::take`].
     pub fn wait(&self, slice: Duration) -> bool {
         let mut state = self.shared.state();
         let is_ready = |state: &ConsumerState| state.is_ready() || self.shared.has_popped();
@@ -254,8 +254,8 @@ impl Puller {
         self.shared.state().waker = Some(waker);
     }
 
-    /// Tells the brokers how far the group has come: everything handed out is done. Without an error they know, also of
-    /// what was committed before.
+    /// Commits everything that was handed out as done. Without an error the brokers have the positions, including those
+    /// of earlier commits.
     pub async fn commit(&self) -> Result<(), ClientError> {
         self.shared.finish_delivered();
         self.shared.commit_for_call().await

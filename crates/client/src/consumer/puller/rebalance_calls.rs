@@ -1,4 +1,4 @@
-//! How the thread that polls hears of its queues, and what it says of them.
+//! The rebalance events of the thread that polls, and its answers to them.
 
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::puller::Puller;
@@ -6,7 +6,7 @@ use crate::consumer::rebalance::events::{RebalanceEvent, RebalanceKind};
 use crate::error::ClientError;
 
 impl Puller {
-    /// Whether polls hand out nothing before the application has heard of an event.
+    /// Whether an event waits, before which polls hand out nothing.
     pub fn has_rebalance_event(&self) -> bool {
         self.shared.state().has_events()
     }
@@ -16,9 +16,9 @@ impl Puller {
         self.shared.state().next_event(all_done)
     }
 
-    /// The callback for an event has ended; `has_returned`: without an error. Then queues that were revoked go back
-    /// after a commit of what is done, and those that were assigned hand out their messages. After an error those that
-    /// were revoked go back without a commit, and those that were assigned are announced again.
+    /// Ends an event, whose callback has ended; `has_returned`: without an error. Then revoked queues are given back
+    /// after a commit of what is done, and assigned ones hand out their messages. After an error revoked queues are
+    /// given back without a commit, and assigned ones are announced again.
     pub async fn end_rebalance_event(
         &self,
         kind: RebalanceKind,
@@ -40,7 +40,7 @@ impl Puller {
         }
     }
 
-    /// Prepares to leave the group for a topic: its queues wait to be revoked, and brokers hear of it with
+    /// Prepares to leave the group for a topic: its queues wait to be revoked, and brokers are notified by
     /// [`Puller::unsubscribe`]. False: it is not subscribed to.
     pub fn retire(&self, topic: &str) -> bool {
         if !self.shared.heartbeat.membership.unsubscribe(topic) {

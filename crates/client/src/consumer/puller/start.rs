@@ -70,7 +70,7 @@ impl Puller {
             client,
             tracker,
             ending,
-            // Until the end says how it went: it may be dropped with its runtime, or panic.
+            // The outcome until the end sets it: the task may be dropped with its runtime, or panic.
             outcome: Mutex::new(Err(ClientError::Aborted {
                 what: "the end of a consumer",
             })),

@@ -26,7 +26,7 @@ impl Puller {
         pops.map_or(0, |pops| pops.shared.renewed.load(Ordering::Relaxed))
     }
 
-    /// How each assigned queue stands, those included that are popped.
+    /// The state of each assigned queue, including those that are popped.
     pub fn queue_states(&self) -> Vec<QueueState> {
         // Before the lock: pops are never locked under it.
         let popped = self.shared.pops.as_ref().map(|pops| pops.shared.target_states());

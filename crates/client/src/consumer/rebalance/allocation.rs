@@ -1,4 +1,4 @@
-//! A member's part of a topic's queues, by the strategy that all members of the group use (Apache
+//! A member's share of a topic's queues, by the strategy that all members of the group use (Apache
 //! `AllocateMessageQueueStrategy`).
 
 use crate::consumer::callbacks::{Callback, CallbackAnswer};
@@ -86,7 +86,7 @@ impl ConsumerShared {
 
     /// The indexes of the queues that another member may still own. If all that changed is that one member has left,
     /// its queues are free, because it committed before it left. If more has changed, all queues count as owned: others
-    /// may have had them in between, and if the queues have changed nobody knows which ones a member had.
+    /// may have had them in between, and if the queues have changed, it is not known which ones a member had.
     pub(super) fn contended(
         &self,
         topic: &str,

@@ -1,4 +1,4 @@
-//! Changes of the queues that a member has: new ones are taken and begun, others are given back.
+//! Changes the queues of a member: takes and starts new ones, and gives others back.
 
 use crate::consumer::options::{Order, Start};
 use crate::consumer::process_queue::phase::Phase;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How long a queue that goes waits for the calls that have messages of it. The member that takes it waits longer for
-/// the last commit (`settling`).
+/// How long a queue that is given back waits for the calls that have messages of it. The member that takes it waits
+/// longer for the last commit (`settling`).
 const HAND_OVER: Duration = Duration::from_millis(250);
 
 /// A queue to take.
@@ -21,11 +21,11 @@ pub(crate) struct Assignment {
     pub(crate) key: Arc<QueueKey>,
     pub(crate) start: Option<i64>,
     pub(crate) subscription: Arc<Subscription>,
-    /// Another member may have the queue still, as it hears of the change at the same time.
+    /// Another member may still have the queue, since it learns of the change at the same time.
     pub(crate) is_contended: bool,
 }
 
-/// A queue that was taken and is to begin.
+/// A queue that was taken and is to be started.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub(crate) key: Arc<QueueKey>,
@@ -113,7 +113,7 @@ impl ConsumerShared {
                 is_kept = was_leaving && is_wanted;
             }
             if is_kept {
-                // Nothing of it was handed out while it was about to go.
+                // No message of it was handed out while it was about to be given back.
                 state.make_ready(&key);
                 self.wake(state);
             }
@@ -128,15 +128,15 @@ impl ConsumerShared {
         lost
     }
 
-    /// Whether a queue that goes waits for the listeners that have messages of it. Only members that lock their queues
-    /// may wait as long as it takes.
+    /// Whether a queue that is given back waits for the listeners that have messages of it. Only members that lock
+    /// their queues may wait as long as it takes.
     fn finishes_first(&self, queue: &ProcessQueue) -> bool {
         let commits = self.options.commit_interval.is_some() && !self.options.is_broadcasting;
         queue.is_at_work(self.options.order) && (self.options.order == Order::Queue || commits)
     }
 
-    /// Gives queues that wait for their listeners back after [`HAND_OVER`], finished or not. Those that are locked wait
-    /// as long as it takes: nobody else reads them meanwhile.
+    /// Gives queues that wait for their listeners back after [`HAND_OVER`], finished or not. Locked queues wait as long
+    /// as it takes, since no other member reads them meanwhile.
     fn give_back_in_time(self: &Arc<Self>) {
         if self.options.order == Order::Queue {
             return;
@@ -160,7 +160,7 @@ impl ConsumerShared {
         });
     }
 
-    /// Returns the queues that are new, and those that stay and are to be pulled anew.
+    /// Returns the new queues, and those that stay and must be pulled again.
     fn insert_wanted(
         &self,
         state: &mut ConsumerState,
@@ -199,9 +199,8 @@ impl ConsumerShared {
         (fresh, changed)
     }
 
-    /// Gives a queue that stays its new subscription. True when that selects other messages: what was fetched is
-    /// forgotten, and the queue must be pulled. What was handed out is done or is delivered again as without the
-    /// change.
+    /// Gives a queue that stays its new subscription. True if that selects other messages: fetched ones are dropped,
+    /// and the queue must be pulled. Messages that were handed out are not affected.
     fn resubscribe(&self, queue: &mut ProcessQueue, subscription: Arc<Subscription>) -> bool {
         let before = std::mem::replace(&mut queue.subscription, subscription);
         let is_same =
@@ -222,7 +221,7 @@ impl ConsumerShared {
         true
     }
 
-    /// Starts to read queues that were taken, side by side: a broker that does not answer delays its own queues only.
+    /// Starts to read new queues, concurrently: a broker that does not answer delays only its own queues.
     pub(crate) async fn begin(self: &Arc<Self>, fresh: Vec<Fresh>) -> Result<(), ClientError> {
         let mut requests = JoinSet::new();
         for one in fresh {
@@ -239,7 +238,7 @@ impl ConsumerShared {
         }
         let mut failure = None;
         while let Some(outcome) = requests.join_next().await {
-            // A master that is away is the least of them: see `subscribe`.
+            // An unreachable master is the least important error: see `subscribe`.
             if let Ok(Err(error)) = outcome
                 && (failure.is_none() || !matches!(error, ClientError::NoMaster { .. }))
             {
@@ -249,7 +248,7 @@ impl ConsumerShared {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Begins to pull a queue, unless it was given back or moved meanwhile.
+    /// Starts to pull a queue, unless it was given back or moved meanwhile.
     fn read_from(self: &Arc<Self>, fresh: &Fresh, begin: i64) {
         let (key, generation) = (&fresh.key, fresh.generation);
         let commits = self.options.commit_interval.is_some() && !self.options.is_broadcasting;
@@ -284,8 +283,8 @@ impl ConsumerShared {
         }
     }
 
-    /// Where the group has come, else where it shall begin. A slave that has not heard of the last commits knows less:
-    /// then messages are delivered again. But none may be skipped by what it has not heard of.
+    /// The group's offset, or the configured start if it has none. A slave may not have the last commits: then messages
+    /// are delivered again. But none may be skipped because of what a slave lacks.
     async fn begin_of(&self, key: &QueueKey) -> Result<i64, ClientError> {
         if self.options.is_broadcasting {
             if let Some(offset) = self.local_offset(key) {

@@ -1,13 +1,13 @@
-//! What a polled consumer hears of its share of the group's queues (Kafka `ConsumerRebalanceListener`).
+//! Events about a polled consumer's share of the group's queues (Kafka `ConsumerRebalanceListener`).
 //!
 //! ```text
 //!          taken        event ends        not this member's any more         event ends
 //! (none) -------> New -----------> Held ------------------------> Leaving ------------> (none)
 //!                  assigned                                        revoked: last commit
 //! ```
-//! Polls hand out messages of queues that are held, nothing else. An event waits for the thread that polls, which runs
-//! the application's callback for it and ends it. A queue that goes without that, because the member has left the group
-//! or the queue is not there any more, is lost.
+//! Polls hand out messages only of queues in `Held`. An event waits for the thread that polls, which runs the
+//! application's callback for it and ends it. A queue that goes without an event, because the member has left the group
+//! or the queue no longer exists, is lost.
 
 use crate::consumer::process_queue::phase::Phase;
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
@@ -26,7 +26,7 @@ pub enum RebalanceKind {
     Lost,
 }
 
-/// A change that the application is to hear of. It lasts until `Puller::end_rebalance_event`.
+/// A change to report to the application. It lasts until `Puller::end_rebalance_event`.
 #[derive(Debug)]
 pub struct RebalanceEvent {
     /// What has changed.
@@ -35,14 +35,14 @@ pub struct RebalanceEvent {
     pub queues: Vec<Arc<QueueKey>>,
 }
 
-/// How queues go that are not this member's any more.
+/// How queues that are no longer this member's are given back.
 #[derive(Clone, Copy)]
 pub(crate) enum Departure<'a> {
-    /// At once, and nobody hears of it.
+    /// At once, without a report.
     Silent,
-    /// At once; the next poll hears that they are lost.
+    /// At once; the next poll reports them as lost.
     Lost,
-    /// When the next poll has heard of it; those that do not exist any more are lost.
+    /// After the next poll has reported it; those that no longer exist are lost.
     Announced(&'a (dyn Fn(&QueueKey) -> bool + Sync)),
 }
 
@@ -52,7 +52,7 @@ impl ConsumerState {
         self.has_events
     }
 
-    /// Decides whether a queue that is not this member's any more stays until a poll has heard of it.
+    /// Decides whether a queue that is no longer this member's stays until a poll has reported it.
     pub(crate) fn stays_for_now(&mut self, key: &Arc<QueueKey>, departure: Departure<'_>) -> bool {
         let Some(queue) = self.queues.get_mut(key) else {
             return false;
@@ -63,7 +63,7 @@ impl ConsumerState {
             Departure::Announced(exists) => !exists(key),
         };
         match queue.phase {
-            // Nobody has heard that it was here.
+            // Its assignment was not reported.
             Phase::New => return false,
             Phase::Revoking => return true,
             Phase::Held | Phase::Assigning | Phase::Leaving if is_lost => self.lost.push(key.clone()),
@@ -73,7 +73,7 @@ impl ConsumerState {
         !is_lost
     }
 
-    /// A queue that was about to go is this member's again: nobody has heard of it yet.
+    /// Keeps a queue that was about to be given back and is this member's again; neither was reported.
     pub(crate) fn stays_after_all(&mut self, key: &Arc<QueueKey>) {
         if let Some(queue) = self.queues.get_mut(key)
             && queue.phase == Phase::Leaving
@@ -83,7 +83,7 @@ impl ConsumerState {
         }
     }
 
-    /// The next event: what is gone, then what goes, then what came.
+    /// The next event: lost queues first, then revoked ones, then assigned ones.
     pub(crate) fn next_event(&mut self, all_done: bool) -> Option<RebalanceEvent> {
         if !self.lost.is_empty() {
             let queues = std::mem::take(&mut self.lost);
@@ -124,7 +124,7 @@ impl ConsumerState {
 }
 
 impl ConsumerShared {
-    /// How the queues of the group go: polled consumers may want to hear of it.
+    /// How queues of the group are given back: polled consumers may want a report.
     pub(crate) fn departure<'a>(&self, exists: &'a (dyn Fn(&QueueKey) -> bool + Sync)) -> Departure<'a> {
         if self.options.announces_rebalances {
             Departure::Announced(exists)
@@ -133,8 +133,8 @@ impl ConsumerShared {
         }
     }
 
-    /// The callback for queues that were assigned has ended. If it failed, the next poll calls it again: what the
-    /// application has to do before messages of the queues come, such as a seek, may be missing.
+    /// Ends the callback for assigned queues. If it failed, the next poll calls it again: the application may not have
+    /// done what must precede the messages, such as a seek.
     pub(crate) fn hold(self: &Arc<Self>, queues: &[QueueKey], has_returned: bool) {
         let mut state = self.state();
         for key in queues {
@@ -183,7 +183,7 @@ impl ConsumerShared {
             }
         }
         let ended = self.end_queues(gone).await;
-        // It may have become this member's again while the callback ran.
+        // The queue may have become this member's again while the callback ran.
         self.rebalance.notify_one();
         ended
     }

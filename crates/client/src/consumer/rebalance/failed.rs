@@ -1,4 +1,4 @@
-//! Topics whose share could not be worked out, and when that is tried again.
+//! Topics whose share could not be computed, and when that is tried again.
 
 use crate::error::ClientError;
 use pyrmq_remoting::names;
@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pause before the first further look.
+/// Pause before the first repeated check.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// While a master is away the pause is doubled this often at most: to 8 s.
+/// While a master is unreachable, the pause is doubled at most this often: to 8 s.
 const MAX_DOUBLINGS: u32 = 3;
 
 /// Topics whose last rebalance failed.
@@ -17,13 +17,13 @@ const MAX_DOUBLINGS: u32 = 3;
 pub(super) struct FailedTopics {
     /// Whether the topic has queues that wait for their master, and nothing else is missing.
     topics: BTreeMap<Arc<str>, bool>,
-    /// Looks in a row after which queues still waited for their masters.
+    /// Number of checks in a row after which queues still waited for their masters.
     waits: u32,
 }
 
 impl FailedTopics {
-    /// The time until the next check, if the next check of all topics is due after `rest`. Masters that are away are
-    /// looked for less and less often.
+    /// The time until the next check, if the next check of all topics is due after `rest`. Checks for unreachable
+    /// masters become less and less frequent.
     pub(super) fn pause(&self, rest: Duration) -> Duration {
         if self.topics.is_empty() {
             return rest;
@@ -56,12 +56,12 @@ impl FailedTopics {
         self.topics.remove(topic);
     }
 
-    /// The check of a topic has failed. A master that stays away is a warning once.
+    /// The check of a topic has failed. A master that stays unreachable is reported once.
     pub(super) fn note(&mut self, topic: &Arc<str>, error: &ClientError) {
         let waits = matches!(error, ClientError::NoMaster { .. });
         let has_waited = self.topics.insert(topic.clone(), waits) == Some(true);
         if names::is_retry(topic) && matches!(error, ClientError::NoTopic { .. }) {
-            // Brokers make it when they hear of the group.
+            // Brokers create it when they learn of the group.
             tracing::debug!(topic = &**topic, %error, "retry topic not there yet");
         } else if waits && has_waited {
             tracing::debug!(topic = &**topic, %error, "some queues wait for their master still");

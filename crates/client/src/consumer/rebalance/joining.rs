@@ -1,5 +1,5 @@
-//! Subscriptions that have begun and have not joined the group yet: they ask for routes, and brokers check filters. A
-//! topic that is left meanwhile must not be joined afterwards.
+//! Subscriptions that have begun and not joined the group yet: they request routes, and brokers check filters. A topic
+//! that is left meanwhile must not be joined afterwards.
 
 use crate::consumer::shared::ConsumerShared;
 use crate::error::ClientError;
@@ -35,7 +35,7 @@ impl ConsumerShared {
 impl Joining {
     /// Subscribes, unless the topic was left meanwhile.
     pub(crate) fn join(&self, subscription: Subscription) -> Result<(), ClientError> {
-        // An `unsubscribe` looks here first, then at the subscriptions.
+        // An `unsubscribe` checks here first, then the subscriptions.
         let state = self.shared.state();
         if !state.joining.contains_key(&self.number) {
             return Err(ClientError::Unsubscribed {

@@ -96,8 +96,8 @@ impl ConsumerShared {
         given_back.map(|()| true)
     }
 
-    /// Subscribes to the topic by which messages that were handed back are delivered again. Brokers make it when they
-    /// hear of the group, so its queues are found with one of the next looks.
+    /// Subscribes to the topic by which messages that were handed back are delivered again. Brokers create it when they
+    /// learn of the group, so one of the next rebalances finds its queues.
     pub(crate) fn subscribe_retry_topic(self: &Arc<Self>) {
         let topic: Arc<str> = names::retry_topic(&self.options.client.group).into();
         if self.heartbeat.membership.subscription(&topic).is_some() {
@@ -113,8 +113,8 @@ impl ConsumerShared {
         });
     }
 
-    /// Looks at the route of a topic that was just subscribed more often than usual: brokers that make it with the
-    /// first message tell the name servers one after the other.
+    /// Refreshes the route of a topic that was just subscribed more often than usual: brokers that create it with the
+    /// first message register it at the name servers one after the other.
     async fn rebalance_new_member(self: Arc<Self>, topic: Arc<str>) {
         for pause in NEW_GROUP_INTERVALS {
             if self.shutdown.sleep_or_stop(pause).await {
@@ -161,8 +161,8 @@ impl ConsumerShared {
             })
             .collect();
         let _taking = self.taking.lock().await;
-        // The topic may have been left, or subscribed to anew, while the share was worked out. Queues that are taken
-        // after their topic was left would stay: nobody looks at its share again.
+        // The topic may have been left, or subscribed to anew, while the share was computed. Queues that are taken
+        // after their topic was left would stay: its share is not computed again.
         if self.heartbeat.membership.subscription(topic).as_ref() != Some(&*subscription) {
             return Ok(());
         }
@@ -212,7 +212,7 @@ impl ConsumerShared {
         given_back
     }
 
-    /// The client ids of the group; nobody's where every member gets all messages.
+    /// The client ids of the group; none if every member gets all messages.
     async fn known_members(&self, topic: &Arc<str>) -> Result<Vec<String>, ClientError> {
         if self.options.is_broadcasting {
             return Ok(Vec::new());
@@ -228,7 +228,7 @@ impl ConsumerShared {
         }
     }
 
-    /// The client ids of the group, as one broker of the topic knows them; this one's at least.
+    /// The client ids of the group according to one broker of the topic; at least this member's.
     async fn members(&self, topic: &Arc<str>) -> Result<Vec<String>, ClientError> {
         const WHAT: &str = "a group's members";
         let header = GetConsumerListByGroupRequestHeader {
@@ -251,8 +251,8 @@ impl ConsumerShared {
         }
     }
 
-    /// Looks at the share of every subscribed topic when the group changes, and each interval. Where that failed it
-    /// looks again sooner, at those topics alone.
+    /// Computes the share of every subscribed topic when the group changes, and each interval. Topics for which that
+    /// failed are tried again sooner.
     pub(crate) async fn keep_balanced(self: Arc<Self>) {
         let interval = self.options.rebalance_interval;
         let mut failed = FailedTopics::default();

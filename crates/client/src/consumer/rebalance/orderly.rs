@@ -1,9 +1,9 @@
 //! Queues of orderly consumers: read only while their broker has locked them for this client (Apache
 //! `RebalanceImpl#lockAll`).
 //!
-//! A queue is locked before its start is requested, so that the commits of the client before are in. A lock is renewed
-//! every 20 s and trusted for 30 s; brokers keep it for 60 s. A queue whose lock is lost forgets what it has fetched,
-//! and begins again where the group has committed once it is locked again.
+//! A queue is locked before its start is requested, so that the previous client's commits are done. A lock is renewed
+//! every 20 s and trusted for 30 s; brokers keep it for 60 s. A queue whose lock is lost drops its fetched messages,
+//! and begins again at the group's offset once it is locked again.
 
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::rebalance::assignment::Fresh;
@@ -19,7 +19,7 @@ const RENEWAL: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_millis(500);
 
 impl ConsumerShared {
-    /// Renews the locks of all queues, and asks again and again for those that are missing.
+    /// Renews the locks of all queues, and requests missing ones again and again.
     pub(crate) async fn keep_locked(self: Arc<Self>) {
         let mut renewed = Instant::now();
         while !self.shutdown.sleep_or_stop(RETRY).await {
@@ -43,7 +43,7 @@ impl ConsumerShared {
         wanted.map(|queue| queue.key.clone()).collect()
     }
 
-    /// Asks for the locks of these queues, and begins to read those that had none before.
+    /// Requests the locks of these queues, and starts to read those that had none before.
     pub(crate) async fn lock(self: &Arc<Self>, queues: Vec<Arc<QueueKey>>) -> Result<(), ClientError> {
         let requested_at = clock::since_boot();
         let mut fresh = Vec::new();
@@ -68,12 +68,12 @@ impl ConsumerShared {
                 );
             }
             if is_locked != had_lock {
-                // What was fetched before may not be the group's next messages any more.
+                // The messages fetched before may no longer be the group's next ones.
                 let generation = self.next_generation();
                 queue.restart(-1, generation);
                 queue.next_pull = None;
                 if is_locked {
-                    // The client before has committed before it gave the lock back.
+                    // The previous client committed before it gave the lock back.
                     let is_contended = false;
                     fresh.push(Fresh {
                         key,
@@ -90,11 +90,11 @@ impl ConsumerShared {
         self.begin(fresh).await
     }
 
-    /// Gives a queue back once its listener has finished, if the group gave it to somebody else meanwhile.
+    /// Gives a queue back once its listener has finished, if the group gave it to another member meanwhile.
     pub(crate) fn give_back(self: &Arc<Self>, key: &Arc<QueueKey>) {
         let (shared, key) = (self.clone(), key.clone());
         self.tracker.spawn(async move {
-            // Until the lock is back, nobody takes the queue again: the unlock would take the new lock away.
+            // Until the lock is given back, the queue must not be taken again: the unlock would release the new lock.
             let _taking = shared.taking.lock().await;
             let lost = {
                 let mut state = shared.state();

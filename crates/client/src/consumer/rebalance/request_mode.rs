@@ -1,9 +1,8 @@
 //! Whether a group pulls a topic or pops it, which its brokers say (Apache
 //! `RebalanceImpl#getRebalanceResultFromBroker`, request 400).
 //!
-//! Every member asks the same broker of a topic, so that all do the same within an interval of the rebalance. After a
-//! change, messages that were popped and not acknowledged come by the POP retry topics, which members that pull read,
-//! too.
+//! Every member asks the same broker of a topic, so all members agree within one rebalance interval. After a change,
+//! messages that were popped and not acknowledged come by the POP retry topics, which members that pull read, too.
 
 use crate::consumer::options::Allocation;
 use crate::consumer::pop::state::ANY_QUEUE;
@@ -31,7 +30,7 @@ pub(crate) enum RequestMode {
     Pull,
     /// The member pops these queues: broker and queue.
     Pop(Vec<(Arc<str>, i32)>),
-    /// The broker cannot say now: the member goes on as before.
+    /// The broker cannot answer this now: the member continues as before.
     Unknown,
 }
 

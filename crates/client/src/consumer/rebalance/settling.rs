@@ -1,13 +1,13 @@
-//! Queues that come from a member that is still there. It hears of the change at the same time as this one, so that its
-//! last commit may come after this member has read the group's offset. Until that is settled nothing is handed out.
+//! Queues taken over from a member that still exists. It learns of the change at the same time as this one, so its last
+//! commit may come after this member has read the group's offset. No message is handed out until that is settled.
 
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::shared::ConsumerShared;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pauses before the checks of the committed offset: half a second in all. A member that goes on reading needs less to
-/// hear of the change, to finish the calls that it has in hand, and to commit.
+/// Pauses before the checks of the committed offset: half a second in all. A member that continues to read needs less
+/// than that to learn of the change, to finish its calls, and to commit.
 const PAUSES: [Duration; 7] = [
     Duration::from_millis(10),
     Duration::from_millis(20),
@@ -19,8 +19,8 @@ const PAUSES: [Duration; 7] = [
 ];
 
 impl ConsumerShared {
-    /// Checks the committed offset of a queue until the member before has committed, then lets listeners and polls
-    /// have its messages. `number` tells these checks from those of a later assignment.
+    /// Checks the committed offset of a queue until the previous member has committed, then lets listeners and polls
+    /// have its messages. `number` distinguishes these checks from those of a later assignment.
     pub(super) async fn settle_queue(self: &Arc<Self>, key: &Arc<QueueKey>, number: u64, begin: i64) {
         let mut at = begin;
         for pause in PAUSES {

@@ -1,4 +1,4 @@
-//! What a consumer asks of brokers: offsets, locks of queues, messages handed back, checks of filters.
+//! Requests of a consumer to brokers: offsets, locks of queues, messages handed back, checks of filters.
 
 pub mod offsets;
 pub(crate) mod queue_lock;

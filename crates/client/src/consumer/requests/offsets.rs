@@ -14,7 +14,7 @@ use pyrmq_remoting::net::Client;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a broker's remark begins when it ignores a commit: the answer differs in nothing else (Apache
+/// How a broker's remark begins when it ignores a commit; nothing else in the answer differs (Apache
 /// `ConsumerManageProcessor#updateConsumerOffset`).
 const WAS_RESET: &str = "Offset has been previously reset";
 
@@ -38,7 +38,7 @@ pub struct Offsets {
     routes: Routes,
     group: String,
     timeout: Duration,
-    /// No request goes to a slave where the master is away.
+    /// No request goes to a slave if the master is unreachable.
     only_masters: bool,
 }
 
@@ -53,8 +53,8 @@ impl Offsets {
         }
     }
 
-    /// Asks only masters: slaves hear of topics and commits up to a minute later (Apache
-    /// `SlaveSynchronize`). While a master is away they fail with `NoMaster`.
+    /// Asks only masters: slaves learn of topics and commits up to a minute later (Apache `SlaveSynchronize`). While a
+    /// master is unreachable, the calls fail with `NoMaster`.
     pub(crate) fn of_masters(&self) -> Self {
         Self {
             only_masters: true,
@@ -96,13 +96,12 @@ impl Offsets {
         self.offset("an offset by time", key, command).await
     }
 
-    /// How far the group has come; `None` when it has not begun.
+    /// The group's offset; `None` if it has none.
     pub async fn committed(&self, key: &QueueKey) -> Result<Option<i64>, ClientError> {
         self.committed_within(key, self.timeout).await
     }
 
-    /// How far the group has come; `None` when it has not begun, which only a master can know: a slave may not have its
-    /// commits yet.
+    /// The group's offset; `None` if it has none, which only a master can know: a slave may not have its commits yet.
     pub(crate) async fn committed_surely(&self, key: &QueueKey) -> Result<Option<i64>, ClientError> {
         match self.of_masters().committed(key).await {
             Err(no_master @ ClientError::NoMaster { .. }) => {
@@ -113,7 +112,7 @@ impl Offsets {
         }
     }
 
-    /// How far the group has come, if a broker says so within `timeout`; `None` when it has not begun.
+    /// The group's offset, if a broker answers within `timeout`; `None` if the group has none.
     pub(crate) async fn committed_within(
         &self,
         key: &QueueKey,
@@ -135,8 +134,8 @@ impl Offsets {
         }
     }
 
-    /// Says how far the group has come, within this time. False: the broker takes no offset, since an administrator has
-    /// reset the group, until a pull has fetched the new one.
+    /// Commits the group's offset, within this time. False: an administrator has reset the group, so the broker accepts
+    /// no offset until a pull has fetched the new one.
     pub async fn commit(&self, key: &QueueKey, offset: i64, timeout: Duration) -> Result<bool, ClientError> {
         const WHAT: &str = "a commit";
         let header = UpdateConsumerOffsetRequestHeader {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Asks brokers for locks and gives them back.
+/// Requests locks from brokers and gives them back.
 #[derive(Debug, Clone)]
 pub(crate) struct QueueLocks {
     client: Client,
@@ -37,8 +37,8 @@ impl QueueLocks {
         }
     }
 
-    /// Asks for these queues, all brokers at the same time. Returns each queue with whether it is locked now; those of
-    /// a broker that does not answer are left out.
+    /// Requests locks of these queues from all brokers concurrently. Returns each queue with whether it is locked now,
+    /// without those of brokers that do not answer.
     pub(crate) async fn lock(&self, queues: &[Arc<QueueKey>]) -> Vec<(Arc<QueueKey>, bool)> {
         let mut requests = JoinSet::new();
         for (broker, queues) in by_broker(queues) {
@@ -85,7 +85,7 @@ impl QueueLocks {
             .collect())
     }
 
-    /// Gives locks back; what fails ends by itself after 60 s.
+    /// Gives locks back; one that cannot be given back expires after 60 s.
     pub(crate) async fn unlock(&self, queues: &[Arc<QueueKey>]) {
         const WHAT: &str = "an unlock of queues";
         let mut requests = JoinSet::new();

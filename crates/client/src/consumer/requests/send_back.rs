@@ -5,8 +5,8 @@
 //! not known (no answer, connection lost), the broker may have taken the message back: a new one would be a copy, and
 //! each copy that fails would make more. The caller tries the message again here instead.
 //!
-//! Either way adds properties. A message whose own leave no room for them is refused both times. It comes again here,
-//! unchanged; as a dead letter it is sent once more, without the application's largest properties.
+//! Both ways add properties. A message whose own properties leave no room for them is refused both times. It is tried
+//! again here, unchanged; as a dead letter it is sent once more, without the application's largest properties.
 
 use crate::consumer::process_queue::Messages;
 use crate::error::ClientError;
@@ -30,8 +30,8 @@ const WHAT: &str = "a message handed back";
 pub(crate) const DEAD_LETTER: i32 = -1;
 /// Delay level of the first new delivery: 10 s (Apache).
 const FIRST_LEVEL: i32 = 3;
-/// A hand-back waits this many times as long for its answer as other requests: nobody waits for it, and a broker that
-/// answers late has taken the message back.
+/// A hand-back waits this many times as long for its answer as other requests: no caller waits for it, and a broker
+/// that answers late has taken the message back.
 const PATIENCE: u32 = 4;
 /// Apache's default, for brokers before 4.9.1: they fail where a consumer leaves the number to its group's settings.
 const MAX_TRIES: i32 = 16;
@@ -39,10 +39,10 @@ const MAX_TRIES: i32 = 16;
 const V4_9_1: i32 = 395;
 /// The group under which Apache's consumers send (`MixAll.CLIENT_INNER_PRODUCER_GROUP`).
 const INNER_PRODUCER_GROUP: &str = "CLIENT_INNER_PRODUCER";
-/// What clients and brokers add to the properties of a message that is handed back needs at most this many bytes:
-/// delay, the names of two topics, ids, region and cluster.
+/// Maximum number of bytes that clients and brokers add to the properties of a message that is handed back: delay, the
+/// names of two topics, ids, region and cluster.
 const ROOM_BYTES: usize = 1024;
-/// Answers that say that a message is stored.
+/// Response codes of a message that is stored.
 const STORED: [i32; 4] = [
     response::SUCCESS,
     response::FLUSH_DISK_TIMEOUT,
@@ -100,7 +100,7 @@ impl SendBack {
         }
     }
 
-    /// Sends a dead letter without those of the application's properties that leave no room for others. `None`: they
+    /// Sends a dead letter without the application's largest properties, if they leave no room for others. `None`: they
     /// leave room.
     async fn send_shortened(&self, message: &Messages) -> Option<Result<(), ClientError>> {
         let record = message.chunk.record(message.first)?.ok()?;
@@ -166,8 +166,8 @@ impl SendBack {
         answer.map_err(|source| ClientError::net(WHAT, address, source))
     }
 
-    /// Sends the message to the retry topic: brokers deliver it from there after its delay, or put it among the dead
-    /// letters when it was tried too often.
+    /// Sends the message to the retry topic: brokers deliver it from there after its delay, or move it to the dead
+    /// letters if it was tried too often.
     async fn send_anew(
         &self,
         message: &Messages,
@@ -195,7 +195,7 @@ impl SendBack {
             match self.request(&address, command).await {
                 Ok(answer) if STORED.contains(&answer.code) => return Ok(()),
                 Ok(answer) => failure = ClientError::refused(WHAT, &address, answer.code, answer.remark),
-                // It may be stored: sent to the next broker, too, it would come twice.
+                // The message may be stored: sent to the next broker, too, it would be delivered twice.
                 Err(error) if error.is_outcome_unknown() => return Err(error),
                 Err(error) => failure = error,
             }
@@ -236,7 +236,7 @@ impl SendBack {
 }
 
 fn retry_properties(record: &Record<'_>, delay_level: i32) -> Result<String, WireError> {
-    // What would make the broker treat the new message as half a transaction, or as one with a delay of its own.
+    // Properties that would make the broker treat the new message as half a transaction, or as one with its own delay.
     let stale = [
         names::TRAN_MSG,
         names::DELAY,

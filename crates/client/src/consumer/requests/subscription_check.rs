@@ -1,4 +1,4 @@
-//! Filters, checked before a group is joined: by their grammar here, and by the brokers (request 46).
+//! Checks filters before a group is joined: their grammar here, and the rest by the brokers (request 46).
 
 use crate::error::ClientError;
 use crate::session::membership::{Membership, Subscription};
@@ -48,7 +48,7 @@ pub(crate) async fn check_filter(
         match client.request(&address, command, time).await {
             Ok(answer) if answer.code == response::SUCCESS => {}
             Ok(answer) => return Err(ClientError::refused(WHAT, &address, answer.code, answer.remark)),
-            // A pull of this broker will check it.
+            // This broker will check it at the first pull.
             Err(error) => tracing::warn!(address, %error, "filter not checked"),
         }
     }
