@@ -31,7 +31,7 @@ impl Announcements {
         }
     }
 
-    /// Notes that topics changed, which makes every registration task announce them at once.
+    /// Records that topics changed, which makes every registration task announce them at once.
     pub fn changed(&self) {
         self.changes.send_modify(|change| *change += 1);
     }

@@ -186,7 +186,7 @@ impl From<WireError> for Refusal {
     }
 }
 
-/// Whether storing the same message again may work. A message that can never be stored must not block the others.
+/// Whether storing the same message again may succeed. A message that can never be stored must not block the others.
 pub(crate) fn may_pass(error: &StoreError) -> bool {
     !matches!(
         error,

@@ -8,9 +8,9 @@
 //! ```
 //! `broker/ready_requests.rs` takes them from the `ready` queue.
 //!
-//! Invariants: a request is held in one place and answered after its deadline; never more than the limit wait at once;
-//! an arrival costs one atomic load while no pull waits. The dispatch thread only moves requests to the `ready` queue;
-//! it reads no messages.
+//! Invariants: a request is held in one place and answered after its deadline; never more than the limit wait at a
+//! time; an arrival costs one atomic load while no pull waits. The dispatch thread only moves requests to the `ready`
+//! queue; it reads no messages.
 
 use crate::tables::subscription::MessageFilter;
 use pyrmq_remoting::Command;
@@ -24,11 +24,11 @@ use std::sync::{Mutex, MutexGuard};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The longest time that a pull or pop waits, in ms, whatever its client requests; Apache's clients request 15 to 30
-/// seconds. After it the client pulls again, and the broker forgets clients that are gone.
+/// seconds. After that the client pulls again, and requests of clients that are gone do not accumulate.
 const MAX_WAIT_MS: i64 = 60_000;
 
-/// Now, in ms, by a clock that nobody sets. Deadlines are in its time: after the clock was set back, a request that
-/// waited for that long besides would take messages for a client that does not wait any more.
+/// The time of the monotonic clock, in ms, for deadlines. With the wall clock, setting it back would extend a wait: the
+/// request would take messages for a client that no longer waits.
 pub fn now_ms() -> i64 {
     i64::try_from(clock::since_boot().as_millis()).unwrap_or(i64::MAX)
 }
@@ -208,7 +208,7 @@ impl LongPolling {
         self.count.fetch_sub(taken, Ordering::AcqRel);
     }
 
-    /// Hands a pull to the task that reads for it again; drops it if its connection is closed.
+    /// Passes a pull to the task that reads again for it; drops it if its connection is closed.
     fn make_ready(&self, held: Held) {
         if held.reply.is_closed() {
             held.reply.silence();

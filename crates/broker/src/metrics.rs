@@ -167,14 +167,14 @@ pub fn counters(context: &BrokerContext) -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// How far what brings popped messages back is behind, by queue of the revive topic.
+/// The lag of reviving popped messages, by queue of the revive topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReviveMetrics {
     /// The queue.
     pub queue_id: i32,
-    /// Pop check points and acknowledgements that are not read, and pop check points that are not done.
+    /// Pop check points and acknowledgements that were not read yet, and pop check points that are not done.
     pub behind: i64,
-    /// For how long the time of a message is over that is not back, in ms.
+    /// How long ago the first message that was not brought back was due, in ms.
     pub late_ms: i64,
 }
 

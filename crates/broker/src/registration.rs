@@ -19,7 +19,7 @@ use pyrmq_remoting::net::{Client, CloseReason, Events, Peer, Shutdown};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The pause doubles after each failed registration, from twice this up to [`MAX_PAUSE`].
+/// Half of the first pause after a failed registration. Each further failure doubles the pause, up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum pause: a name server that comes back knows its brokers well within a second.
 const MAX_PAUSE: Duration = Duration::from_millis(500);

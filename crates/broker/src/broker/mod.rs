@@ -370,7 +370,7 @@ fn hook_up(
         }
     }));
     // A runtime worker that waits for the disk polls no socket, and a sleeping worker does not notice. A new task wakes
-    // one, which polls before it sleeps again. The task answers what the worker that waits has left.
+    // one, which polls before it sleeps again. The task answers the requests that the waiting worker has left.
     let (waker, left) = (tasks.clone(), Arc::downgrade(ready));
     context
         .store

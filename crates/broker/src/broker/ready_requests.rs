@@ -1,4 +1,4 @@
-//! Held pulls and pops that are ready to be answered: messages have arrived, or their time is over.
+//! Held pulls and pops that are ready to be answered, because messages have arrived or their time has passed.
 //!
 //! One task answers pulls and one pops. Each usually runs on the thread that stored the message, after the poll that
 //! woke it: an answer costs no switch of threads. That poll may hang in a write or an fsync, and the task that it woke
@@ -91,7 +91,7 @@ impl ReadyRequests {
     pub(super) async fn answer_pops(self: Arc<Self>, shutdown: Shutdown) {
         while let Some(held) = self.pops.next(&shutdown).await {
             self.resume_pop(held);
-            // A pop writes its check point, which may hang: the answer to the one before leaves first.
+            // A pop writes its check point, which may hang: the answer to the previous one is sent first.
             if self.pops.len() > 0 {
                 yield_now().await;
             }

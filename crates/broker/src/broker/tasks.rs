@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// How often waiting pulls are checked for lost connections and passed deadlines.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Every this many sweeps, unannounced messages are looked for, too (Apache: every 5 s).
+/// Every this many sweeps, the broker also checks for unannounced messages (Apache: every 5 s).
 const CHECK_SWEEPS: u32 = 5;
 
 /// How often silent clients are removed (Apache: every 10 s).
@@ -83,7 +83,7 @@ pub(super) async fn check_transactions(context: Arc<BrokerContext>, shutdown: Sh
     }
 }
 
-/// Writes what is only written now and then: consumer offsets and the progress of delayed messages.
+/// Writes what is written only periodically: consumer offsets and the progress of delayed messages.
 pub(super) async fn write_files(context: Arc<BrokerContext>, shutdown: Shutdown) {
     let millis = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(1000));
     let period = || {

@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a request creates of a group by using it; what exists already is left as it is.
+/// The parts of a group that a request creates by using it; existing ones are left as they are.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NewGroup {
     pub(crate) name: String,
@@ -53,7 +53,7 @@ impl BrokerContext {
         self.admit_to(known, header, request, peer)
     }
 
-    /// Refuses a send that is invalid whatever its topic is, and finds that; `None`: it does not exist.
+    /// Refuses a send that is invalid whatever its topic, and finds the topic; `None`: it does not exist.
     pub(crate) fn find_topic(
         &self,
         header: &SendMessageRequestHeader<'_>,
@@ -123,7 +123,7 @@ impl BrokerContext {
         Ok(topic)
     }
 
-    /// The topic that a send to an unknown topic waits for. `None`: it may not create it, which its row says.
+    /// The topic that a send to an unknown topic waits for. `None`: the send may not create it, and its row refuses it.
     pub(crate) fn awaited_topic(
         &self,
         header: &SendMessageRequestHeader<'_>,
@@ -225,8 +225,8 @@ impl BrokerContext {
         self.groups.get_or_create(name)
     }
 
-    /// Creates those of these groups that may be created, with one write for all, and then their topics. Those that are
-    /// over the limit are left out: requests that use them are refused.
+    /// Creates those of these groups that may be created, with one write for all, and then their topics. Those above
+    /// the limit are left out: requests that use them are refused.
     pub(crate) fn create_groups(&self, groups: &BTreeSet<&NewGroup>) -> Result<(), Refusal> {
         let names: BTreeSet<&str> = groups.iter().map(|group| group.name.as_str()).collect();
         let limit = usize::try_from(self.live.auto_create_group_limit()).unwrap_or(usize::MAX);

@@ -116,7 +116,7 @@ pub struct BrokerContext {
 pub(crate) struct BrokerFields {
     /// The properties that every stored message gets.
     pub(crate) properties: String,
-    /// The fields that every response to a send has besides the message's position.
+    /// The fields that every response to a send has in addition to the message's position.
     pub(crate) answer: SharedFields,
 }
 
@@ -324,7 +324,7 @@ impl BrokerContext {
         }
     }
 
-    /// All offsets of groups, as the file and the response to 43 have them.
+    /// All offsets of groups, in the form of the file and of the response to 43.
     pub(crate) fn offsets_body(&self) -> ConsumerOffsetSerializeWrapper {
         let rows = self.offsets.rows();
         let mut topics_of: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

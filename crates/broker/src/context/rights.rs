@@ -73,8 +73,8 @@ impl BrokerContext {
         user.is_some_and(|user| check.may(user, &send, peer.remote().ip()))
     }
 
-    /// Checks a request again that has waited: its user's rights may have changed. Returns the answer of one that is
-    /// refused, which the audit log has then.
+    /// Checks a request again that has waited: its user's rights may have changed. Returns the answer if it is refused,
+    /// and records the refusal in the audit log.
     pub(crate) fn check_again(&self, request: &Command, peer: &Peer) -> Option<Command> {
         let refused = self.check.get()?.check(request, peer)?;
         if let Some(audit) = self.audit.get() {

@@ -18,10 +18,9 @@ fn queues_of(store: &Store, topic: &str, own: i32) -> Vec<i32> {
     queues
 }
 
-/// The log position of a transaction's first half. The log has nothing of the transaction in front of it. `None` if the
-/// half may be a copy that does not say where its first half is (Apache's broker and earlier versions write such
-/// copies): then the committed message may lie in front of this half. Times do not bound the search for it, since
-/// clocks go back.
+/// The log position of a transaction's first half. The log has nothing of the transaction before it. `None` if the half
+/// may be a copy that does not name its first half (Apache's broker and earlier versions write such copies): then the
+/// committed message may lie before this half. Times do not bound the search for it, since clocks go back.
 fn first_half(half: &Record<'_>) -> Option<i64> {
     if half.prepared_transaction_offset > 0 {
         return Some(half.prepared_transaction_offset);
@@ -57,7 +56,7 @@ pub(crate) fn copy_of_open<'a>(half: &Record<'a>, topic: &'a str, text: &'a str)
     }
 }
 
-/// What the log has of a half's message.
+/// Whether the log has a half's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommitSearch {
     /// Nothing, and nothing of a later transaction with its unique id.
@@ -109,7 +108,7 @@ struct WantedCommit<'a> {
     /// When the message was born, in ms. Every broker keeps that.
     born_ms: i64,
     first_half: Option<i64>,
-    /// The message is not in front of this log position.
+    /// The message is not before this log position.
     from: i64,
     /// Whether the message of a later transaction with this id was seen.
     has_later: bool,
@@ -143,9 +142,9 @@ impl WantedCommit<'_> {
         Ok(false)
     }
 
-    /// Whether a record is the message; otherwise notes whether it is that of a later transaction.
+    /// Whether a record is the message; otherwise records whether it is that of a later transaction.
     fn matches(&mut self, record: &Record<'_>) -> bool {
-        // The half by which it was committed. A delayed message does not say it.
+        // The half by which it was committed. A delayed message does not name it.
         let by_half = record.prepared_transaction_offset;
         let is_earlier = by_half > 0 && by_half < self.first_half.unwrap_or(0);
         if sys_flag::transaction(record.sys_flag) != sys_flag::TRANSACTION_COMMIT

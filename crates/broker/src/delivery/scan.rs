@@ -8,7 +8,7 @@ const READ_COUNT: usize = 1024;
 const READ_BYTES: usize = 4 << 20;
 
 /// Reads a queue from an offset to its current end. `take` gets the records of one read at a time, back to back, and
-/// may end the search.
+/// may end the scan.
 pub(crate) fn read_on(
     store: &Store,
     (topic, queue_id): (&str, i32),

@@ -9,7 +9,7 @@
 //!
 //! first half   RMQ_SYS_TRANS_HALF_TOPIC queue 0: the message, with REAL_TOPIC, REAL_QID, __transactionId__. The
 //!              table of open transactions lists it by its unique id and the log position of this first half.
-//! copy         behind the others in the same queue, prepared offset = log position of the first half. A check writes
+//! copy         after the others in the same queue, prepared offset = log position of the first half. A check writes
 //!              it and asks the producer group (39). The table lists the queue offset of the newest copy.
 //! given up     checked too often, or too old: a copy in TRANS_CHECK_MAX_TIME_TOPIC; the table has it no more
 //! message      under its real topic, prepared offset = log position of the half that the producer names
@@ -47,7 +47,7 @@ pub(crate) const OF_THE_HALF: [&str; 2] = [names::REAL_TOPIC, names::REAL_QID];
 pub(crate) struct OpenTransaction {
     /// Offset in the half queue of its newest half: each check writes another one.
     pub(crate) half_offset: i64,
-    /// Log position of its first half, see [`first_known`]. It tells transactions with one unique id apart.
+    /// Log position of its first half, see [`first_known`]. It distinguishes transactions with the same unique id.
     pub(crate) first_half: i64,
     /// Whether the end of the transaction is being written.
     pub(crate) ending: bool,
@@ -59,7 +59,7 @@ pub(crate) struct OpenTransaction {
 }
 
 impl OpenTransaction {
-    /// A transaction whose message is not in the log, with the position of its first half.
+    /// An open transaction whose message is not in the log, with the position of its first half.
     pub(crate) fn new(half_offset: i64, first_half: i64) -> Self {
         Self {
             half_offset,
@@ -92,14 +92,15 @@ pub(crate) struct Tables {
     pub(crate) ops: VecDeque<(i64, i64)>,
     /// Op messages that are being written, and may be stored: each has this offset in the op queue, or a later one.
     pub(crate) unlisted: Vec<i64>,
-    /// Behind the last half that a pass of the check has skipped because no transaction listed it.
+    /// The offset after the last half that a pass of the check has skipped because no transaction listed it.
     pub(crate) passed: i64,
     /// The lowest offset of a half that was listed after a pass of the check had skipped it: the next pass begins
     /// there.
     pub(crate) missed: Option<i64>,
     /// Offsets of superseded halves: copies that were written while their transaction ended. They need an op message.
     pub(crate) superseded: VecDeque<i64>,
-    /// End of the log at the start. What began in front of it was found at start, and its end may wait for a search.
+    /// End of the log at the start. Transactions that began before it were found at start, and their ends may wait for
+    /// a search.
     pub(crate) last_run_end: i64,
 }
 
@@ -120,7 +121,7 @@ impl Tables {
     }
 
     /// Adds a transaction, or replaces what is known about it. Transactions may be added out of order: halves come from
-    /// several connections, and a copy lies behind the half of a later transaction.
+    /// several connections, and a copy lies after the half of a later transaction.
     pub(crate) fn add(&mut self, id: &str, open: OpenTransaction) {
         if let Some(known) = self.get_mut(id, open.first_half) {
             *known = open;
@@ -153,12 +154,12 @@ impl Tables {
         }
     }
 
-    /// Notes that an op message is about to be written, at this offset or behind it. Progress stops in front of it.
+    /// Records that an op message is about to be written, at this offset or after it. Progress stops before it.
     pub(crate) fn begin_op(&mut self, from: i64) {
         self.unlisted.push(from);
     }
 
-    /// Notes that an op message is listed, or was not written.
+    /// Records that an op message is listed, or was not written.
     pub(crate) fn end_op(&mut self, from: i64) {
         if let Some(at) = self.unlisted.iter().position(|begun| *begun == from) {
             self.unlisted.swap_remove(at);
@@ -166,7 +167,7 @@ impl Tables {
     }
 
     /// Lists an op message that ends a half. Two that are written at once may come out of order: they are listed by
-    /// offset, so that progress stops in front of the first that is not done.
+    /// offset, so that progress stops before the first that is not done.
     pub(crate) fn list_op(&mut self, op_offset: i64, half_offset: i64) {
         let at = self.ops.partition_point(|(earlier, _)| *earlier < op_offset);
         self.ops.insert(at, (op_offset, half_offset));

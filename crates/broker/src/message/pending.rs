@@ -38,7 +38,7 @@ impl PendingMessage<'_> {
 }
 
 impl<'a> PendingMessage<'a> {
-    /// The system topic that will have the message until its time comes or its transaction ends.
+    /// The system topic that will hold the message until it is due or its transaction ends.
     pub(crate) fn waits_in(&self) -> Option<&'static str> {
         if self.delay_level > 0 {
             return Some(SCHEDULE_TOPIC);

@@ -40,7 +40,7 @@ pub(crate) struct HeldPop {
     pub(crate) filter: MessageFilter,
     /// When the request must be answered, in ms of `long_polling::now_ms`.
     pub(crate) deadline_ms: i64,
-    /// When the request is tried again at the latest, in ms of that clock.
+    /// The latest time at which the request is tried again, in ms of that clock.
     pub(crate) wake_ms: i64,
 }
 
@@ -98,8 +98,8 @@ pub(crate) struct HeldPops {
 }
 
 impl HeldPops {
-    /// Room for `limit` requests, `limit_of_queue` for each group, queue and kind of request, and where those that are
-    /// to be looked at come out.
+    /// Creates a table for `limit` requests, `limit_of_queue` for each group, queue and kind of request, and the
+    /// receiver of those that are ready.
     pub(crate) fn new(limit: usize, limit_of_queue: usize) -> (Self, UnboundedReceiver<HeldPop>) {
         let (ready, out) = unbounded_channel();
         let held = Self {
@@ -130,8 +130,8 @@ impl HeldPops {
         pops.map_or(0, BTreeSet::len)
     }
 
-    /// Lets a request wait, or gives it back when too many do or the broker stops. The caller looks for messages once
-    /// more afterwards: some may have arrived between its look and this.
+    /// Holds a request, or returns it if too many wait or the broker stops. The caller must then check for messages
+    /// once more: some may have arrived between its last check and this call.
     pub(crate) fn insert(&self, pop: HeldPop) -> Result<(), Box<HeldPop>> {
         let mut waiting = self.waiting();
         let key = pop.key();
@@ -174,7 +174,7 @@ impl HeldPops {
         };
         let first = groups.values().filter_map(|ids| waiting.first_open(ids));
         let wanted = first.filter(|(_, pop)| {
-            // A retry topic has queues of its own, which any pop takes from.
+            // A retry topic has its own queues, which any pop reads.
             let has_queue =
                 pop.topic != arrival.topic || matches!(pop.queue_id, -1) || pop.queue_id == arrival.queue_id;
             has_queue && arrival.tags_code.is_none_or(|code| pop.filter.may_match(code))
@@ -183,8 +183,8 @@ impl HeldPops {
         self.release(&mut waiting, &ids);
     }
 
-    /// A queue has more for a group: wakes the oldest pop for that queue and the oldest for any queue, and so of
-    /// notifications.
+    /// A queue has more messages for a group: wakes the oldest pop for that queue and the oldest for any queue, and the
+    /// oldest notifications likewise.
     pub(crate) fn notify(&self, topic: &str, group: &str, queue_id: i32) {
         if self.is_empty() {
             return;
@@ -203,7 +203,7 @@ impl HeldPops {
         self.release(&mut waiting, &ids);
     }
 
-    /// Wakes those whose time has come. Says when the next one's comes.
+    /// Wakes the requests that are due. Returns when the next one is.
     pub(crate) fn sweep(&self, now_ms: i64) -> Option<i64> {
         if self.is_empty() {
             return None;
@@ -220,17 +220,17 @@ impl HeldPops {
         self.release_where(|pop| pop.reply.is_closed());
     }
 
-    /// Wakes every request of a topic: it is gone.
+    /// Wakes every request of a topic that was deleted.
     pub(crate) fn release_topic(&self, topic: &str) {
         self.release_where(|pop| pop.topic == topic);
     }
 
-    /// Wakes every request of a group: it is gone.
+    /// Wakes every request of a group that was deleted.
     pub(crate) fn release_group(&self, group: &str) {
         self.release_where(|pop| pop.group == group);
     }
 
-    /// Wakes every request and lets none wait any more: the broker stops.
+    /// Wakes every request and holds no more of them: the broker stops.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.release_where(|_| true);
@@ -264,7 +264,7 @@ impl HeldPops {
             if pop.reply.is_closed() {
                 pop.reply.silence();
             } else {
-                // Without a receiver the broker has stopped: the reply then says so by being dropped.
+                // Without a receiver the broker has stopped; dropping the reply answers that.
                 drop(self.ready.send(pop));
             }
         }

@@ -32,10 +32,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Most messages of a pop (Apache `PopMessageProcessor`): a pop check point has 32 bits.
+/// Maximum number of messages of a pop (Apache `PopMessageProcessor`): a pop check point has 32 bits.
 pub(crate) const MAX_MESSAGES: i32 = 32;
 const LOCKS: usize = 256;
-/// How long a request waits for a queue before it goes on in `block_in_place`, and before it is refused. The pop that
+/// How long a request waits for a queue before it continues in `block_in_place`, and before it is refused. The pop that
 /// has the queue may wait for a disk that hangs.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
 const MAX_WAIT: Duration = Duration::from_secs(1);
@@ -73,7 +73,7 @@ pub(crate) struct ReviveProgress {
     pub(crate) first_due_ms: Option<i64>,
 }
 
-/// The lock of the queues that fall to it: one pop at a time reads a queue for a group.
+/// The lock of the queues that are mapped to it: one pop at a time reads a queue for a group.
 #[derive(Debug, Default)]
 struct QueueLock {
     // Guards the offsets of the groups on the queues.
@@ -83,7 +83,7 @@ struct QueueLock {
     is_stuck: AtomicBool,
 }
 
-/// A queue that no other pop of the group takes messages of meanwhile.
+/// A queue that no other pop of the group reads meanwhile.
 pub(crate) struct LockedQueue<'p> {
     held: Option<MutexGuard<'p, ()>>,
     lock: &'p QueueLock,
@@ -107,7 +107,7 @@ impl QueueLock {
         }
     }
 
-    /// Waits for up to [`SHORT_WAIT`], but not behind a pop that others have waited for in vain.
+    /// Waits for up to [`SHORT_WAIT`], but not for a pop that others have waited for in vain.
     fn take_if_short(&self) -> Option<LockedQueue<'_>> {
         let since = Instant::now();
         let waits = || since.elapsed() < SHORT_WAIT && !self.is_stuck.load(Ordering::Relaxed);
@@ -156,7 +156,7 @@ impl Pops {
 
     /// A number for what pops do in turn: which queue first, whether retries first.
     pub(crate) fn next_turn(&self) -> u32 {
-        // Spread, since clients that pop in turn would always meet the same queue.
+        // Spread, since clients that pop in turn would always get the same queue.
         self.turns
             .fetch_add(1, Ordering::Relaxed)
             .wrapping_mul(0x9E37_79B1)
@@ -197,8 +197,8 @@ impl Pops {
         Ok(Some(of_queue.taken(held)))
     }
 
-    /// Like [`Pops::lock_within_limit`], for a request that was held, behind which those of other groups wait. `None`:
-    /// another pop has the queue for longer than a pop takes without waiting for the disk.
+    /// Like [`Pops::lock_within_limit`], for a request that was held, since requests of other groups wait for its task.
+    /// `None`: another pop has had the queue for longer than a pop takes that does not wait for the disk.
     pub(crate) fn lock_if_short(&self, topic: &str, group: &str, queue_id: i32) -> Option<LockedQueue<'_>> {
         self.lock_of(topic, group, queue_id)?.take_if_short()
     }

@@ -1,4 +1,5 @@
-//! What ordered groups have of queues (Apache `ConsumerOrderInfoManager`, `config/consumerOrderInfo.json`).
+//! The messages that ordered groups have of queues (Apache `ConsumerOrderInfoManager`,
+//! `config/consumerOrderInfo.json`).
 //!
 //! A queue is closed for its group while a message that was handed out is neither done nor visible again. The group's
 //! offset stays at the first message that is not done, so the next pop begins there. The file is written soon after a
@@ -97,7 +98,8 @@ impl Orders {
         self.with(queue, |order| visible_at(order, now_ms)).flatten()
     }
 
-    /// Messages were handed out. Appends how often each was before to `counts`, in Apache's form.
+    /// Records that messages were handed out. Appends to `counts`, in Apache's form, how often each was handed out
+    /// before.
     pub(crate) fn update(&self, pop: &OrderedPop<'_>, source: &str, offsets: &[i64], counts: &mut String) {
         let first = offsets.first().copied().unwrap_or(0);
         let distances = offsets.iter().skip(1).map(|offset| offset - first);
@@ -125,10 +127,10 @@ impl Orders {
             least = least.min(*count);
         }
         if order.consumed_counts.as_ref().map_or(0, BTreeMap::len) != offsets.len() {
-            // Some are handed out for the first time.
+            // Some messages are handed out for the first time.
             least = 0;
         }
-        // Clients before 5.0 look for the queue.
+        // Clients before 5.0 search for the queue.
         separate(counts);
         write!(counts, "{source} {} {least}", pop.queue_id).unwrap_or_default();
         queues.insert(pop.queue_id, order);
@@ -161,7 +163,7 @@ impl Orders {
         acknowledged.unwrap_or(OrderedAck::Lost)
     }
 
-    /// A message is hidden until another time. False: the group does not have it any more.
+    /// Changes the time until which a message is hidden. False: the group no longer has it.
     pub(crate) fn hide_until(
         &self,
         queue: (&str, &str, i32),
@@ -205,8 +207,8 @@ impl Orders {
         }
     }
 
-    /// Takes the messages from groups that their queues do not have, because the log lost them. `end` gives the end of
-    /// a topic's queue, `None` if there is no such queue. Returns the queues that lost some.
+    /// Removes messages from groups if their queues no longer have them, because the log lost them. `end` gives the end
+    /// of a topic's queue, `None` if there is no such queue. Returns the queues that lost some.
     ///
     /// New messages will have the offsets of the lost ones: handles of these must not acknowledge them.
     pub(crate) fn cut(&self, end: impl Fn(&str, i32) -> Option<i64>) -> Vec<String> {
@@ -365,7 +367,7 @@ fn visible_at(order: &OrderInfo, now_ms: i64) -> Option<i64> {
     times.filter(|time| *time > now_ms).max()
 }
 
-/// The offset at which the group goes on.
+/// The offset at which the group continues.
 fn next_offset(order: &OrderInfo) -> i64 {
     let behind_all = || offsets_of(order).last().unwrap_or(0).saturating_add(1);
     open_offsets(order).next().unwrap_or_else(behind_all)

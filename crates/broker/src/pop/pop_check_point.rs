@@ -16,15 +16,15 @@ pub(crate) const CHECK_POINT_TAG: &str = "ck";
 pub(crate) const ACK_TAG: &str = "ack";
 pub(crate) const BATCH_ACK_TAG: &str = "bAck";
 
-/// Property of our pop check points: the end of the commit log when the messages were handed out. A message behind it
-/// is none of them: the topic was created again.
+/// Property of our pop check points: the end of the commit log when the messages were handed out. A message after it is
+/// none of them: the topic was created again.
 pub(crate) const LOG_END: &str = "POP_LOG_END";
 
 /// How long before its messages come back a pop check point leaves the timer, in ms: its acknowledgements come after
 /// it.
 const AHEAD_MS: i64 = 1000;
 
-/// Which messages of which pop something is about.
+/// Identifies messages of a pop.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken<'a> {
     pub(crate) topic: &'a str,
@@ -62,7 +62,7 @@ struct ReviveMessage {
 }
 
 impl ReviveLog<'_> {
-    /// Messages at these offsets were handed out.
+    /// Stores that messages at these offsets were handed out.
     pub(crate) fn put_check_point(
         &self,
         revive_queue: i32,
@@ -82,7 +82,7 @@ impl ReviveLog<'_> {
         self.put(revive_queue, &[ack(taken, offset)])
     }
 
-    /// Several messages of one pop are done.
+    /// Stores that several messages of one pop are done.
     pub(crate) fn put_batch_ack(
         &self,
         revive_queue: i32,
@@ -208,7 +208,7 @@ impl ReviveMessage {
 }
 
 impl<'a> Taken<'a> {
-    /// What a handle was given for. The queue is that of the request: a handle may have -1.
+    /// The messages that a handle stands for. The queue is that of the request, since a handle may have -1.
     pub(crate) fn by(handle: &ReceiptHandle<'a>, (topic, queue_id): (&'a str, i32), group: &'a str) -> Self {
         Self {
             topic,

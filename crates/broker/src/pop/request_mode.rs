@@ -19,7 +19,7 @@ pub(crate) const PULL: &str = "PULL";
 /// The modes of all topics and groups.
 #[derive(Debug)]
 pub(crate) struct RequestModes {
-    // Guards the table. Nobody waits for the disk with it.
+    // Guards the table. It is not held while waiting for the disk.
     table: Mutex<MessageRequestModeSerializeWrapper>,
     // Serializes changes; held while the file is written.
     changes: Mutex<()>,

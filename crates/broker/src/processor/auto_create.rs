@@ -6,13 +6,13 @@
 //!
 //! ```text
 //! take all waiting requests -> create what they miss -> hand them to their rows
-//!                                -> hand over the requests behind them that miss nothing, until there is none
+//!                                -> hand over the requests after them that miss nothing, until there is none
 //! ```
 //! In the second line the connections that add requests are not read. So a connection that always has requests waiting
 //! leaves the list soon after its topic is created, and waits for no other's.
 //!
-//! A user may lose its rights while its request waits. So they are checked again before anything is created, and before
-//! the request is served.
+//! A user may lose rights while a request waits. So they are checked again before anything is created, and before the
+//! request is served.
 //!
 //! Invariant: a request does not overtake an earlier one of its connection with the same order key. The order key is
 //! the topic of a send, the group of pulls and commits, and the client itself for heartbeats and their end.
@@ -36,7 +36,7 @@ use tokio::task::spawn_blocking;
 
 /// Maximum number of waiting requests.
 const MAX_REQUESTS: usize = 10_000;
-/// Maximum of the bytes of all waiting requests.
+/// Maximum bytes of all waiting requests.
 const MAX_BYTES: usize = 64 << 20;
 /// Where memory is short, waiting requests have this part of it, but at least [`MIN_BYTES`], the largest frame.
 const BYTES_SHARE: u64 = 16;
@@ -122,7 +122,7 @@ struct WaitList {
 }
 
 impl WaitList {
-    /// Takes the requests that miss nothing and are not behind one that does.
+    /// Takes the requests that miss nothing and do not have to follow one that does.
     fn take_ready(&mut self) -> Vec<Waiting> {
         let mut held = HashSet::new();
         let (ready, left) = std::mem::take(&mut self.waiting).into_iter().partition(|one| {
@@ -181,7 +181,7 @@ impl AutoCreateQueue {
         Arc::new(AutoCreate { queue, row, rule })
     }
 
-    /// Whether a request must wait behind an earlier one of its connection.
+    /// Whether a request must follow an earlier one of its connection that waits here.
     pub(super) fn is_behind(&self, peer: &Peer, order_key: &str) -> bool {
         if self.unserved.load(Ordering::Acquire) == 0 {
             return false;
@@ -192,7 +192,7 @@ impl AutoCreateQueue {
     }
 
     /// Lets a request wait until everything that it misses is created. A request that does not fit is answered
-    /// SYSTEM_BUSY, unless it misses nothing: then it is behind others of its connection, and a client that leaves (35)
+    /// SYSTEM_BUSY, unless it misses nothing: then it follows others of its connection, and a client that leaves (35)
     /// must not stay a member.
     pub(super) fn enqueue(&self, missing: Missing, request: Command, reply: Reply, resume: Resume) {
         let load = Load::of(&request);
@@ -291,7 +291,7 @@ impl AutoCreateQueue {
     fn serve(&self, waiting: Vec<Waiting>) {
         let order_keys = waiting.iter().map(Waiting::order_key).collect();
         let waiting = self.still_allowed(waiting);
-        // The connections are read on once all are served.
+        // The connections are read again once all are served.
         let mut entries = Vec::with_capacity(waiting.len());
         let groups = self
             .caught(|| self.create_groups(&waiting))
@@ -343,7 +343,7 @@ impl AutoCreateQueue {
                     self.count_refused(&one.resume);
                     one.reply.send(refusal);
                 }
-                // The log has why; its reply is an error once it is dropped.
+                // The reason was logged; dropping the reply answers with an error.
                 None => {}
             }
         }

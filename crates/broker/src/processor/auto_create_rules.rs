@@ -1,4 +1,4 @@
-//! Which requests create a group or topic by using it, besides sends (`send/mod.rs`).
+//! The requests other than sends (`send/mod.rs`) that create a group or topic by using it.
 
 use crate::context::BrokerContext;
 use crate::processor::auto_create::{AutoCreateQueue, Missing, Resume, Rule};

@@ -1,9 +1,9 @@
-//! Bounds what requests that wait for something use of the memory, and what one connection may use of that.
+//! Limits the memory of requests that wait, and the share of one connection.
 //!
-//! A connection with its share leaves room to the others in one of two ways. Requests whose order counts slow it down:
-//! it is not read until none of them waits, and loses none. Searches may come in any order, and more of them are
-//! refused: all that a process sends to a broker comes on one connection, and must not wait for them. What does not fit
-//! all the same is refused.
+//! A connection that uses its share leaves room for the others in one of two ways. If the order of its requests
+//! matters, it is slowed down: it is not read until none of them waits, and loses none. Searches may be served in any
+//! order, and further ones are refused: everything that a process sends to a broker comes on one connection, and must
+//! not wait for them. A request that still does not fit is refused.
 
 use bytes::Bytes;
 use pyrmq_remoting::Command;
@@ -12,7 +12,7 @@ use pyrmq_remoting::sync::lock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// What a request uses besides its fields and its body.
+/// The bytes that a request uses in addition to its fields and its body.
 const REQUEST_BYTES: usize = 512;
 
 /// A number of requests and their bytes.
@@ -50,7 +50,7 @@ impl Load {
     }
 }
 
-/// A request that does not keep the buffer of its frame, which has other requests, too.
+/// Copies a request, so that it does not keep the buffer of its frame, which also holds other requests.
 pub(super) fn detached(mut request: Command) -> Command {
     let body = request.body.take();
     request.body = body.map(|body| Bytes::copy_from_slice(&body));
@@ -70,11 +70,11 @@ struct OfConnection {
     pause: Option<Pause>,
 }
 
-/// What the waiting requests use, and may use.
+/// The load of the waiting requests, and its limit.
 #[derive(Debug)]
 pub(super) struct Backlog {
     limit: Load,
-    /// What one connection may have before it is slowed down or refused.
+    /// The load of one connection before it is slowed down or refused.
     share: Load,
     // Guards what is used.
     used: Mutex<Used>,
@@ -102,7 +102,7 @@ pub(super) enum NoRoom {
 }
 
 impl Backlog {
-    /// At most this load waits, and a connection may have one of `parts` of it.
+    /// Creates a backlog for this load. A connection may have one of `parts` parts of it.
     pub(super) fn new(limit: Load, parts: usize) -> Arc<Self> {
         Arc::new(Self {
             limit,
@@ -119,7 +119,7 @@ impl Backlog {
         self.limit
     }
 
-    /// Counts a request, if neither all requests nor those of its connection leave too little room. The first one of a
+    /// Counts a request, if it fits into the limit of all requests and into that of its connection. The first one of a
     /// connection may be larger than its share.
     pub(super) fn enter_in_share(self: &Arc<Self>, peer: &Peer, load: Load) -> Result<BacklogEntry, NoRoom> {
         let mut used = lock(&self.used);
@@ -144,7 +144,7 @@ impl Backlog {
         }
     }
 
-    /// Counts a request. One that may not be refused always fits. A connection that has its share then is not read.
+    /// Counts a request. One that may not be refused always fits. A connection that then uses its share is not read.
     pub(super) fn enter(
         self: &Arc<Self>,
         peer: &Peer,

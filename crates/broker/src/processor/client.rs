@@ -36,14 +36,14 @@ const SUBSCRIPTIONS: usize = 4096;
 /// Serves a heartbeat (34).
 pub(crate) fn heartbeat(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
     let answer = apply_heartbeat(context, request, peer);
-    // It may have waited for its groups, and its connection may have ended before it is in the tables.
+    // The heartbeat may have waited for its groups, and its connection may have ended meanwhile.
     if peer.is_closed() {
         forget(context, peer);
     }
     answer
 }
 
-/// The groups that a heartbeat makes, with their retry topics.
+/// The groups that a heartbeat creates, with their retry topics.
 pub(super) fn missing_of_heartbeat(
     context: &BrokerContext,
     request: &Command,

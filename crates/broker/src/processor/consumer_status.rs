@@ -172,7 +172,7 @@ pub(crate) fn reset_by_members(
     Ok(answer(&body))
 }
 
-/// The offset that each queue of the topic goes on at: that of the time, unless the group is already before it.
+/// The offset at which each queue of the topic continues: that of the time, unless the group is already before it.
 fn targets(
     context: &BrokerContext,
     header: &ResetOffsetRequestHeader<'_>,

@@ -60,7 +60,7 @@ pub(crate) fn is_read_from_start(context: &BrokerContext, topic: &str, queue_id:
     health.max_physical_offset - health.min_physical_offset <= context.new_group_from_start_bytes
 }
 
-/// The group that a commit (15) makes; `None` if it is known, or if the commit is refused before.
+/// The group that a commit (15) creates; `None` if it is known, or if the commit is refused anyway.
 pub(super) fn missing(context: &BrokerContext, request: &Command, _peer: &Peer) -> Option<Missing> {
     let group = Missing::group(context, request.fields.get("consumerGroup")?)?;
     checked(context, request).is_ok().then_some(group)

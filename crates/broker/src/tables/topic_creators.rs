@@ -26,7 +26,7 @@ pub(crate) struct NewTopic {
 /// The creators of topics.
 #[derive(Debug)]
 pub(crate) struct TopicCreators {
-    // Guards the creators. Nobody waits for the disk with it.
+    // Guards the creators. It is not held while waiting for the disk.
     created: Mutex<Created>,
     // Serializes changes; held while topics are created, so that two requests cannot both take the last permit.
     changes: Mutex<()>,

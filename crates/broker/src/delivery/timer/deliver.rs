@@ -30,7 +30,7 @@ pub(super) struct Job {
 }
 
 impl Timers {
-    /// Delivers every slot whose step is over. True: some messages went back into the timer's topic.
+    /// Delivers every slot whose step has passed. True: some messages went back into the timer's topic.
     pub(super) fn deliver(
         &self,
         files: &Mutex<TimerStore>,
@@ -66,7 +66,7 @@ impl Timers {
     }
 }
 
-/// The next slot whose step is over.
+/// The next slot whose step has passed.
 fn begin(files: &Mutex<TimerStore>, store: &Store, write_ms: i64) -> Result<Option<Job>, StoreError> {
     let (time_ms, units) = {
         let mut files = lock(files);
@@ -195,7 +195,7 @@ fn each(
     Ok(())
 }
 
-/// The units in front whose messages are read at once.
+/// The first units, whose messages are read at once.
 fn first_chunk(units: &[TimerUnit]) -> &[TimerUnit] {
     let mut bytes = 0;
     let fitting = units.iter().take(CHUNK_COUNT).take_while(|unit| {

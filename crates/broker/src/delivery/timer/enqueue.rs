@@ -92,8 +92,8 @@ impl Timers {
             due_ms.saturating_add(self.ahead_ms()),
             work.write_ms,
         );
-        // If the message's slot was delivered already, the message waits for the next one, so that it meets a recall of
-        // it. While a slot is being delivered, it takes no more messages and none before it: nobody would read them.
+        // If the message's slot was delivered already, the message waits for the next one, where a recall can still
+        // find it. A slot that is being delivered, and those before it, take no more messages: they would not be read.
         let open_ms = work
             .job
             .as_ref()

@@ -42,7 +42,7 @@ const RETRY_STEPS: i64 = 1;
 const CLEAN_MS: i64 = 30_000;
 /// How long a stop waits for the commit log to be durable.
 const STOP: Duration = Duration::from_secs(10);
-/// When it is further behind than this, it delivers before it takes in: the wheel covers only twice seven days.
+/// If it lags by more than this, it delivers before it takes messages in: the wheel covers only twice seven days.
 const FAR_BEHIND_STEPS: i64 = 6 * 86_400;
 
 /// The timer of a broker.
@@ -107,7 +107,7 @@ impl Timers {
         clock::now_ms().saturating_add(self.ahead_ms())
     }
 
-    /// Moves the timer's time on with the clock, or without it if the clock was set back.
+    /// Advances the timer's time with the clock, or without it if the clock was set back.
     fn follow_clock(&self, work: &mut Work, read_ms: i64) {
         let (now_ms, since_boot) = (clock::now_ms(), clock::since_boot());
         let (before, step_ms) = (self.ahead_ms(), self.options.precision_ms);

@@ -53,7 +53,7 @@ fn answer(context: &BrokerContext, request: &Command, outcome: Result<Option<i64
     }
 }
 
-/// Answers the end of what was stored.
+/// Returns the end of what was stored.
 fn one(context: &BrokerContext, request: &Command) -> Result<Option<i64>, Refusal> {
     let header = AckMessageRequestHeader::decode(&request.fields)?;
     let topic = popped_from(context, header.topic, header.queue_id)?;
@@ -72,7 +72,7 @@ fn one(context: &BrokerContext, request: &Command) -> Result<Option<i64>, Refusa
     Ok(Some(stored.end_position))
 }
 
-/// Refuses an offset that the queue has not.
+/// Refuses an offset that the queue does not have.
 fn check_offset(context: &BrokerContext, topic: &str, queue_id: i32, offset: i64) -> Result<(), Refusal> {
     let (min, max) = (
         context.store.min_offset(topic, queue_id),
@@ -87,7 +87,7 @@ fn check_offset(context: &BrokerContext, topic: &str, queue_id: i32, offset: i64
 
 /// Refuses a handle of a message of another queue.
 pub(super) fn check_queue(handle: &ReceiptHandle<'_>, queue_id: i32) -> Result<(), Refusal> {
-    // A pop of every queue hands out -1 to clients that do not look at the records.
+    // A pop of every queue returns -1 to clients that do not read the records.
     if handle.queue_id == queue_id || handle.queue_id < 0 {
         return Ok(());
     }
@@ -106,7 +106,7 @@ pub(super) fn known_group(context: &BrokerContext, group: &str) -> Result<(), Re
     }
 }
 
-/// A message of an ordered group is done.
+/// Acknowledges a message of an ordered group.
 fn in_order(context: &BrokerContext, topic: &Topic, taken: &Taken<'_>, offset: i64) -> Result<(), Refusal> {
     let (name, group, queue_id) = (taken.topic, taken.group, taken.queue_id);
     let queue = (name, group, queue_id);
@@ -126,9 +126,9 @@ fn in_order(context: &BrokerContext, topic: &Topic, taken: &Taken<'_>, offset: i
         }
         OrderedAck::Advance(next) => next,
         OrderedAck::Lost if !was_handed_out(context, taken, offset) => return Ok(()),
-        // A kill has lost what was handed out, and offsets that were committed since the file was written. The pop
-        // began at the group's offset, so what lies before is done. Apache goes on after the message, and loses those
-        // before it that are not acknowledged any more.
+        // A kill has lost which messages were handed out, and offsets that were committed since the file was written.
+        // The pop began at the group's offset, so the messages before it are done. Apache continues after the message,
+        // and loses those before it that are never acknowledged.
         OrderedAck::Lost => {
             let first = taken.start_offset.max(committed.unwrap_or(taken.start_offset));
             first.saturating_add(i64::from(offset == first))
@@ -145,7 +145,7 @@ fn in_order(context: &BrokerContext, topic: &Topic, taken: &Taken<'_>, offset: i
 }
 
 /// Whether the pop may have handed out the message at an offset: it does not lie before the pop's start, and is older.
-/// If it is younger, the topic was deleted and made again since.
+/// If it is newer, the topic was deleted and created again since.
 fn was_handed_out(context: &BrokerContext, taken: &Taken<'_>, offset: i64) -> bool {
     if offset < taken.start_offset {
         return false;
@@ -157,8 +157,8 @@ fn was_handed_out(context: &BrokerContext, taken: &Taken<'_>, offset: i64) -> bo
     stored_ms.is_some_and(|stored_ms| stored_ms <= taken.pop_time)
 }
 
-/// 200151: entries that cannot be acknowledged are skipped, as Apache does, since the others are done all the same. If
-/// none can be, the answer is that of the first, as 200051 would have it.
+/// Serves 200151. Entries that cannot be acknowledged are skipped, as in Apache, since the others are done
+/// nevertheless. If none can be, the answer is that to the first one, as for 200051.
 fn several(context: &BrokerContext, request: &Command) -> Result<Option<i64>, Refusal> {
     let body: BatchAckMessageRequestBody = read_body(request)?;
     if body.acks.is_empty() {
@@ -213,7 +213,8 @@ fn entry(context: &BrokerContext, broker_name: &str, ack: &BatchAck) -> Result<O
         invisible_time: ack.invisible_time,
     };
     if ack.revive_queue_id == POP_ORDER_REVIVE_QUEUE {
-        // One that the group was not given keeps none of the others from being done. The answer names it, as Apache's.
+        // A message that the group was not given does not prevent the others from being done. The answer names it, as
+        // Apache's does.
         let outcomes = offsets
             .into_iter()
             .map(|offset| in_order(context, &topic, &taken, offset));

@@ -43,8 +43,8 @@ impl Processor for QueryAssignment {
     }
 }
 
-/// Asks one name server after the other for the route. If none can be reached, nothing is said: a share of this
-/// broker's queues alone would take those of other brokers from the members.
+/// Asks one name server after the other for the route. If none can be reached, the answer says nothing: a share of this
+/// broker's queues alone would make members give up those of other brokers.
 fn answer_by_route(
     context: Arc<BrokerContext>,
     (client, mut name_servers): (Client, Vec<String>),

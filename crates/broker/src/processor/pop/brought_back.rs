@@ -1,10 +1,10 @@
 //! The messages that were brought back shortly before a stop.
 //!
 //! The broker writes every few seconds which pop check points are done, so after a kill it reads some of them again,
-//! and after a clean stop those behind the first that was not done. What they named was brought back already, and
-//! perhaps acknowledged since: a second copy would be delivered for nothing. Each copy in a retry topic carries the
+//! and after a clean stop those after the first that was not done. Their messages were brought back already, and
+//! perhaps acknowledged since: a second copy would be delivered needlessly. Each copy in a retry topic carries the
 //! position of the message that it was made of, in a field of records that only transactions use
-//! (`preparedTransactionOffset`; Apache's brokers write 0). By it copies of the last seconds are found.
+//! (`preparedTransactionOffset`; Apache's brokers write 0). It identifies the copies of the last seconds.
 
 use crate::context::BrokerContext;
 use crate::delivery::scan::read_on;
@@ -15,11 +15,11 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-/// Most copies that are remembered: some 20 MB.
+/// Maximum number of copies that are remembered: some 20 MB.
 const MAX_COUNT: usize = 900_000;
-/// Most time that reading them takes. Nothing is brought back meanwhile.
+/// Maximum time for reading them. No message is brought back meanwhile.
 const MAX_TIME: Duration = Duration::from_secs(2);
-/// Times of the store may be this much apart from those of the timer, ms.
+/// Times of the store may differ from those of the timer by this much, ms.
 const CLOCK_MS: i64 = 1000;
 
 /// The newest copies of messages in the retry topics. Once the pop check points from before the stop are done, there
@@ -36,7 +36,7 @@ pub(super) struct BroughtBack {
     until_ms: i64,
 }
 
-/// What a copy says of the position of the message that it is made of. Never 0, which means none.
+/// The mark in a copy for the position of its source message. Never 0, which means none.
 pub(super) fn mark_of(source: &Record<'_>) -> i64 {
     source.physical_offset.max(1)
 }

@@ -32,7 +32,7 @@ impl Processor for ChangeInvisibleTime {
     }
 }
 
-/// The answer, and the end of what was stored.
+/// Returns the answer, and the end of what was stored.
 fn change(context: &BrokerContext, request: &Command) -> Result<(Command, Option<i64>), Refusal> {
     let header = ChangeInvisibleTimeRequestHeader::decode(&request.fields)?;
     let topic = popped_from(context, header.topic, header.queue_id)?;
@@ -83,8 +83,8 @@ fn change(context: &BrokerContext, request: &Command) -> Result<(Command, Option
 }
 
 /// A message of an ordered group. One that the group has gone beyond, or that was handed out again since, stays as it
-/// is: the answer has no times, as Apache answers for the former. With times its client would go on with a message
-/// that another has.
+/// is: the answer has no times, as Apache answers for the former. With times its client would keep a message that
+/// another client has.
 fn in_order(
     context: &BrokerContext,
     header: &ChangeInvisibleTimeRequestHeader<'_>,
@@ -108,7 +108,7 @@ fn in_order(
             invisible_time: visible_at.saturating_sub(handle.pop_time),
             revive_qid: handle.revive_queue_id,
         };
-        // The queue opens at another time now, so the pops that wait for it must look again.
+        // The queue opens at another time now, so the pops that wait for it must check again.
         context.pops.held.notify(topic, group, queue_id);
     }
     Ok(Command::response(response::SUCCESS).with_header(&times))

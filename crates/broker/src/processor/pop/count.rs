@@ -46,7 +46,7 @@ pub(super) fn count_change(context: &BrokerContext, topic: &Topic, former: &Take
     }
 }
 
-/// Messages whose time is over came back, or were acknowledged after it.
+/// Counts messages that came back when their time had passed, or were acknowledged after it.
 pub(super) fn count_back(context: &BrokerContext, taken: &Taken<'_>, messages: u64) {
     let topic = context.topics.get(taken.topic);
     let traffic = topic.and_then(|topic| topic.traffic.group(taken.group));
@@ -60,13 +60,13 @@ fn count_check_point(context: &BrokerContext, topic: &Topic, group: &str) {
     topic.traffic.group_or_new(group).count_check_point();
 }
 
-/// Whether the messages of a pop are counted as in flight. If the clock goes back behind the start, they are not, until
-/// it has passed the start again.
+/// Whether the messages of a pop are counted as in flight. If the clock is set back to before the start, they are not,
+/// until it has passed the start again.
 fn is_counted(context: &BrokerContext, pop_time: i64) -> bool {
     pop_time >= context.stats.started_ms()
 }
 
-/// Whether they still are: else they come back, and are counted then.
+/// Whether they still are: otherwise they come back, and are counted then.
 fn is_in_flight(context: &BrokerContext, taken: &Taken<'_>) -> bool {
     is_counted(context, taken.pop_time) && clock::now_ms() < taken.due_ms()
 }

@@ -41,12 +41,13 @@ use std::sync::Arc;
 /// Where a group without an offset begins: at the newest message (Apache `ConsumeInitMode.MAX`).
 const INIT_AT_NEWEST: i32 = 1;
 
-/// Whether a request was looked at before.
+/// Whether a request was processed before.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Pass {
     /// It has just come, and is served on its connection's task.
     First,
-    /// It was held until now or its deadline. One task looks at all of those, and may not wait for the disk.
+    /// It was held until messages arrived or its deadline passed. One task processes all of those, and must not wait
+    /// for the disk.
     Resumed { deadline_ms: i64, may_wait: bool },
 }
 
@@ -90,7 +91,7 @@ fn check_invisible_time(context: &BrokerContext, invisible_ms: i64) -> Result<()
     Err(Refusal::new(response::INVALID_PARAMETER, text))
 }
 
-/// Refuses a revive queue that does not exist: what is written there nobody would read.
+/// Refuses a revive queue that does not exist: messages in it would never be read.
 fn check_revive_queue(context: &BrokerContext, queue_id: i32) -> Result<(), Refusal> {
     let queues = revive_queues(context);
     if (0..queues).contains(&queue_id) {
@@ -161,7 +162,7 @@ fn pop_offset(context: &BrokerContext, topic: &str, group: &str, queue_id: i32, 
     context.store.min_offset(topic, queue_id)
 }
 
-/// Answers once what was stored is as durable as the broker's sends.
+/// Sends the answer once what was stored is as durable as the broker's sends.
 fn reply_when_durable(context: &BrokerContext, end_position: Option<i64>, reply: Reply, answer: Command) {
     match end_position.filter(|_| context.waits_for_disk()) {
         None => reply.send(answer),

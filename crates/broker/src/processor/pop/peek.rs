@@ -122,7 +122,7 @@ pub(crate) fn polling_info(context: &BrokerContext, request: &Command, _peer: &P
     )
 }
 
-/// 200056: moves the messages in flight of a broker with RocksDB to its log. Here they are nowhere else.
+/// 200056: moves the messages in flight of a broker with RocksDB to its log. Here they are always in the log.
 pub(crate) fn rollback(_state: &BrokerContext, _request: &Command, _peer: &Peer) -> Answer {
     Ok(Command::response(response::SUCCESS))
 }

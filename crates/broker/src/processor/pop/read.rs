@@ -22,8 +22,8 @@ pub(super) fn read_in(
     got.map_err(|error| Refusal::internal(error.to_string()))
 }
 
-/// Reads messages on the connection's task if they are in memory. Otherwise another thread goes on with the task's
-/// other connections meanwhile, since the disk may be slow or hang. SYSTEM_BUSY if too many requests wait like that.
+/// Reads messages on the connection's task if they are in memory. Otherwise another thread takes over the task's other
+/// connections meanwhile, since the disk may be slow or hang. SYSTEM_BUSY if too many requests wait like that.
 pub(super) fn read(context: &BrokerContext, get: &GetMessage<'_>) -> Result<GetMessageResult, Refusal> {
     let mut got = read_cached(context, get);
     if matches!(got, Ok(None)) {

@@ -1,9 +1,10 @@
-//! After a kill, moves the offsets of groups past the messages that they were handed, or in order have acknowledged.
+//! After a kill, moves the offsets of groups past the messages that were handed out to them or, in ordered groups, that
+//! they have acknowledged.
 //!
 //! Offsets are written every few seconds (`flushConsumerOffsetInterval`), pop check points at once. Without this,
 //! messages that were popped and acknowledged since the last write would be handed out again; what was not acknowledged
 //! comes back by its pop check point. A pop check point from before its group's offset was reset, or before its topic
-//! was deleted and made again, says nothing of the offset of now.
+//! was deleted and created again, says nothing about the current offset.
 //!
 //! Ordered groups have no pop check points. Their file is written more often than the offsets, and says what is done.
 

@@ -42,7 +42,7 @@ pub(crate) struct Pull {
     cold_reads: Arc<ColdReadPool>,
 }
 
-/// Which thread reads for a pull what is not in memory.
+/// Which thread reads data for a pull that is not in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadOn {
     /// The calling thread, which waits for the disk. Where the system cannot say what is cached, the time that this
@@ -121,7 +121,7 @@ impl Pull {
         })
     }
 
-    /// Reads again for a held pull, which is answered, or held again until its deadline if no message matches.
+    /// Reads again for a held pull: it is answered, or held again until its deadline if no message matches.
     pub(crate) fn resume(&self, held: Held) {
         if let Some(refusal) = self.context.check_again(&held.request, held.reply.peer()) {
             held.reply.send(refusal);
@@ -318,7 +318,7 @@ impl Pull {
         got: GetMessageResult,
     ) -> Command {
         let mut response = Command::response(code);
-        // Memory that this thread keeps, so that the header allocates nothing.
+        // Takes memory that this thread keeps, so that the header allocates nothing.
         response.fields = Fields::with_capacity(8, 192);
         let mut response = response.with_header(&PullMessageResponseHeader {
             suggest_which_broker_id: MASTER_ID,

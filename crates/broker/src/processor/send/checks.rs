@@ -1,4 +1,4 @@
-//! What a send may request.
+//! Checks of what a send requests.
 
 use crate::context::BrokerContext;
 use crate::error::Refusal;

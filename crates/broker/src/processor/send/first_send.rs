@@ -1,4 +1,4 @@
-//! What the log says of a batch of sends that was slow: its first one.
+//! The first send of a batch, which the log names if the batch was slow.
 
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{Reply, RequestLog, RequestNames};
@@ -16,7 +16,7 @@ pub(super) struct FirstSend {
 }
 
 impl FirstSend {
-    /// Keeps what the log says of a send, if it is the first one of its batch.
+    /// Keeps the names of a send for the log, if it is the first one of its batch.
     pub(super) fn note(&mut self, request: &Command, reply: &Reply) {
         if self.arrived.is_some() {
             return;

@@ -3,7 +3,7 @@
 //! ```text
 //! each send                          header in one pass -> admission -> topic (created if allowed)
 //!                                      -> properties copied once -> record laid out in the connection's append batch
-//! behind the last one of the batch   all records in one write -> answers
+//! after the last one of the batch    all records in one write -> answers
 //! ```
 //! With SYNC_FLUSH, or if a sender requests it, one fsync at the end of a batch serves all its sends and all other
 //! waiting ones; while the disk is fast, it runs on the connection's task. Their responses leave in one write. No
@@ -133,7 +133,8 @@ impl Send {
         .map(|()| None)
     }
 
-    /// What a send creates, and behind which sends of its connection it must stay. `None`: it may be staged.
+    /// What a send would create, and the key of earlier sends of its connection that it must follow. `None`: it may be
+    /// staged.
     fn missing(
         &self,
         header: &SendMessageRequestHeader<'_>,
@@ -151,7 +152,7 @@ impl Send {
                     must_wait = true;
                     true
                 }
-                // It is refused.
+                // The send is refused later.
                 None => false,
             };
         if is_welcome && is_retry(header.topic) && !is_batch(header, request) {
@@ -250,7 +251,7 @@ impl Send {
         Ok(())
     }
 
-    /// Where a message goes that was sent to this queue: there, or to the dead letters of its group.
+    /// Where a message for this queue is stored: there, or in the dead-letter topic of its group.
     fn target(
         &self,
         request: &Command,
@@ -275,7 +276,7 @@ impl Send {
         })
     }
 
-    /// Hands a message with a time of its own to the timer; returns when it is due, in ms.
+    /// Passes a message with a delivery time to the timer. Returns when it is due, in ms.
     fn due_ms(
         &self,
         pending: &mut PendingMessage<'_>,
@@ -312,7 +313,7 @@ impl Send {
         text
     }
 
-    /// The answer to a send of a message that consumers see at once, or of a batch.
+    /// The answer to a send. `waits_in` and `recall` are those of a message that consumers see at once, and of a batch.
     fn answer(
         &self,
         reply: &mut Option<Reply>,
@@ -363,8 +364,8 @@ impl Send {
         Ok(())
     }
 
-    /// The topic that stores a retry which may not be tried again: a client sent it itself after its last try, or its
-    /// group consumes in order. `None` for any other message.
+    /// The dead-letter topic, for a retry that may not be tried again: a client sent it itself after its last try, or
+    /// its group consumes in order. `None` for any other message.
     fn dead_letter_topic(
         &self,
         request: &Command,

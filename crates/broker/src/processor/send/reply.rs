@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The response to a send, but for where its message is stored.
+/// The response to a send, except where its message is stored.
 #[derive(Debug)]
 pub(super) struct SendAnswer {
     pub(super) context: Arc<BrokerContext>,
@@ -29,7 +29,7 @@ pub(super) struct SendAnswer {
     pub(super) reports_durability: bool,
     /// Whether the message must be on disk before the response.
     pub(super) when_durable: bool,
-    /// The system topic that has the message until its transaction ends or its time comes.
+    /// The system topic that holds the message until its transaction ends or it is due.
     pub(super) waits_in: Option<&'static str>,
     /// The topic that the sender named, or the dead-letter topic of its group.
     pub(super) topic: Arc<Topic>,
@@ -171,7 +171,7 @@ impl SendAnswer {
         }
     }
 
-    /// What the log says of the send. Its group is not kept.
+    /// The names that the log writes for the send. Its group is not kept.
     fn names(&self, reply: &Reply) -> RequestNames<'_> {
         RequestNames {
             code: reply.request_code(),
