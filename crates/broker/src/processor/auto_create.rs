@@ -182,7 +182,7 @@ impl AutoCreateQueue {
     }
 
     /// Whether a request must follow an earlier one of its connection that waits here.
-    pub(super) fn is_behind(&self, peer: &Peer, order_key: &str) -> bool {
+    pub(super) fn must_follow(&self, peer: &Peer, order_key: &str) -> bool {
         if self.unserved.load(Ordering::Acquire) == 0 {
             return false;
         }
@@ -419,8 +419,8 @@ impl Processor for AutoCreate {
             .rule
             .field
             .map(|field| request.fields.get(field).unwrap_or_default());
-        let is_behind = || order_key.is_some_and(|order_key| self.queue.is_behind(peer, order_key));
-        if missing.is_none() && !is_behind() {
+        let must_follow = || order_key.is_some_and(|order_key| self.queue.must_follow(peer, order_key));
+        if missing.is_none() && !must_follow() {
             return self.row.process(request, peer, reply);
         }
         let mut missing = missing.unwrap_or_default();
@@ -579,7 +579,7 @@ mod tests {
         let mut expected = vec![(1, response::SYSTEM_ERROR), (2, response::SUCCESS)];
         in_time("the second one is served", || site.line.codes() == expected).await;
         in_time("its connection is read on", || site.line.pauses() == 0).await;
-        assert!(!site.queue.is_behind(&site.peer, "key") && site.queue.is_behind(&site.peer, "other"));
+        assert!(!site.queue.must_follow(&site.peer, "key") && site.queue.must_follow(&site.peer, "other"));
         assert_eq!(site.line.codes(), expected);
         site.broker.disk.hang(false);
         expected.extend([(3, response::SUCCESS), (4, response::SUCCESS)]);

@@ -174,11 +174,11 @@ fn fingerprints(
     let rest = (header.ha_server_addr, header.broker_id, header.compressed);
     let flags = (header.heartbeat_timeout_millis, header.enable_acting_master);
     (names, rest, flags, zone, sets, software).hash(&mut hasher);
-    let Some((data_version, before, behind)) = version_part else {
+    let Some((data_version, before, after)) = version_part else {
         body.hash(&mut hasher);
         return (None, hasher.finish());
     };
-    (before, behind).hash(&mut hasher);
+    (before, after).hash(&mut hasher);
     let content_fingerprint = hasher.finish();
     (
         data_version.counter,

@@ -26,13 +26,13 @@ pub fn unwrapped(body: Bytes, from: i64) -> Result<Bytes, WireError> {
     let mut rest: &[u8] = &body;
     while !rest.is_empty() {
         let record = Record::decode(rest)?;
-        let (own, behind) = rest.split_at_checked(record.size).unwrap_or((rest, &[]));
+        let (own, after) = rest.split_at_checked(record.size).unwrap_or((rest, &[]));
         if record.sys_flag & WRAPPED == WRAPPED {
             split(&record, from, &mut out)?;
         } else {
             out.extend_from_slice(own);
         }
-        rest = behind;
+        rest = after;
     }
     Ok(out.into())
 }

@@ -25,8 +25,8 @@ pub fn consistent_hash<Id: AsRef<str>>(
             "MessageQueue [topic={}, brokerName={}, queueId={}]",
             queue.topic, queue.broker, queue.queue_id
         ));
-        let behind = ring.range(hash..).next();
-        behind.or_else(|| ring.first_key_value()).map(|(_, owner)| *owner)
+        let next = ring.range(hash..).next();
+        next.or_else(|| ring.first_key_value()).map(|(_, owner)| *owner)
     };
     let places = queues.iter().enumerate();
     let mine = places.filter(|(_, queue)| owner(queue) == Some(client));

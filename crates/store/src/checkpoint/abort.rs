@@ -61,10 +61,10 @@ impl LastStop {
         let text = fs.read(&path).at("read", &path)?;
         let text = String::from_utf8_lossy(&text);
         let abort = Abort {
-            queue_file_bytes: value_behind(&text, QUEUE_FILES),
-            notes_from: value_behind(&text, NOTES),
-            system: value_behind(&text, SYSTEM),
-            unsure_from: value_behind(&text, UNSURE),
+            queue_file_bytes: value_after(&text, QUEUE_FILES),
+            notes_from: value_after(&text, NOTES),
+            system: value_after(&text, SYSTEM),
+            unsure_from: value_after(&text, UNSURE),
         };
         Ok(Self::Crash {
             abort,
@@ -106,7 +106,7 @@ impl LastStop {
 }
 
 /// The value after a name in its line. A line without its end may be cut off.
-fn value_behind<T: FromStr>(text: &str, name: &str) -> Option<T> {
+fn value_after<T: FromStr>(text: &str, name: &str) -> Option<T> {
     let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }

@@ -4,7 +4,7 @@
 use crate::error::StoreError;
 use crate::index::pending::{PendingKeys, RecordKeys};
 use crate::index::{KeyIndex, MessageKeys, TopicKeys};
-use crate::log::damage::record_behind;
+use crate::log::damage::record_after;
 use crate::log::reader::{LogReader, Step, end_of};
 use crate::state::shared::Shared;
 use crate::sync::wakeup::Wakeup;
@@ -270,7 +270,7 @@ impl Indexing {
             return Ok(start.max(position).min(target));
         }
         let next =
-            record_behind(&self.shared.log, position, |_, _| true)?.map_or(target, |next| next.min(target));
+            record_after(&self.shared.log, position, |_, _| true)?.map_or(target, |next| next.min(target));
         tracing::warn!(
             position,
             next,

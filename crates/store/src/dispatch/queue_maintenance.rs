@@ -135,7 +135,7 @@ impl QueueMaintenance {
             self.shared.queues.list_all_unsynced();
         }
         manifest.require_rewrite();
-        self.shared.queues.sync_in_front_of(end)?;
+        self.shared.queues.sync_before(end)?;
         manifest.is_undurable = false;
         Ok(())
     }

@@ -205,18 +205,18 @@ impl Flusher {
             deferred.drain(..count).collect()
         };
         for next in ready {
-            self.show(&next);
-            self.announce_shown(&next);
+            self.make_readable(&next);
+            self.notify_arrival_of(&next);
         }
     }
 
-    fn show(&self, next: &Deferred) {
+    fn make_readable(&self, next: &Deferred) {
         let waiting = next.queue.push(next.unit);
         self.shared.queues.list_unwritten(&next.queue);
         self.shared.queues.backlog.add(&next.queue, waiting, CQ_UNIT_SIZE);
     }
 
-    fn announce_shown(&self, next: &Deferred) {
+    fn notify_arrival_of(&self, next: &Deferred) {
         if let Some(listener) = self.shared.listeners.arrival() {
             listener(&Arrival {
                 topic: &next.queue.topic,
@@ -233,20 +233,20 @@ impl Flusher {
     /// for an fsync are readable at once, before any that is stored later.
     pub(crate) fn change_flush(&self, flush: FlushDiskType) {
         // While this thread leads, no round holds units that are not readable yet.
-        let (shown, _) = self.shared.group_commit.leader.wait(|| {
+        let (readable, _) = self.shared.group_commit.leader.wait(|| {
             let mut append = lock(&self.shared.append);
             self.shared.live.set_flush(flush);
             if flush == FlushDiskType::Sync || self.shared.log.failure.is_set() {
                 return Vec::new();
             }
-            let shown: Vec<_> = append.deferred.drain(..).collect();
-            for next in &shown {
-                self.show(next);
+            let readable: Vec<_> = append.deferred.drain(..).collect();
+            for next in &readable {
+                self.make_readable(next);
             }
-            shown
+            readable
         });
-        for next in &shown {
-            self.announce_shown(next);
+        for next in &readable {
+            self.notify_arrival_of(next);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::index::file::IndexFile;
 use crate::index::{KeyIndex, MessageKeys, TopicKeys};
 use crate::log::commit_log::CommitLog;
-use crate::log::damage::record_behind;
+use crate::log::damage::record_after;
 use crate::log::reader::{LogReader, Step};
 use crate::sync::lock;
 use pyrmq_remoting::message::Record;
@@ -113,7 +113,7 @@ impl Gap {
 
     /// Moves to the first record after damage, or after what retention has deleted.
     fn pass_damage(&mut self, log: &CommitLog) -> Result<(), StoreError> {
-        let next = record_behind(log, self.next.max(log.start()), |_, _| true)?;
+        let next = record_after(log, self.next.max(log.start()), |_, _| true)?;
         self.next = next.map_or(self.end, |next| next.max(self.next + 1));
         Ok(())
     }

@@ -317,8 +317,8 @@ impl CommitLog {
     fn overlapping(&self, from: i64, to: i64) -> Vec<Arc<Segment>> {
         let segments = read(&self.segments);
         let first = segments.partition_point(|segment| segment.base + self.segment_bytes <= from);
-        let behind = segments.partition_point(|segment| segment.base < to);
-        segments.get(first..behind).unwrap_or_default().to_vec()
+        let end = segments.partition_point(|segment| segment.base < to);
+        segments.get(first..end).unwrap_or_default().to_vec()
     }
 
     /// Drops durable data outside the hot window from memory (`hot_window.rs`).

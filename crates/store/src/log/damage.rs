@@ -40,7 +40,7 @@ pub(crate) struct Damage {
 }
 
 /// Finds a valid record after the invalid one at `end` whose position and store time satisfy `counts`.
-pub(crate) fn record_behind(
+pub(crate) fn record_after(
     log: &CommitLog,
     end: i64,
     counts: impl Fn(i64, i64) -> bool,
@@ -50,7 +50,7 @@ pub(crate) fn record_behind(
             continue;
         }
         let from = if segment.base <= end {
-            behind_body(log, &segment, end)?
+            after_body(log, &segment, end)?
         } else {
             segment.base
         };
@@ -67,7 +67,7 @@ pub(crate) fn record_in(
     segment: &Arc<Segment>,
     end: i64,
 ) -> Result<Option<i64>, StoreError> {
-    in_segment(log, segment, behind_body(log, segment, end)?, &|_, _| true)
+    in_segment(log, segment, after_body(log, segment, end)?, &|_, _| true)
 }
 
 /// The damage of the log at a position where a unit says that a record of `size` bytes begins. `None` if the unit is
@@ -79,7 +79,7 @@ pub(crate) fn damage_at(log: &CommitLog, position: i64, size: i32) -> Result<Opt
     let Some(reason) = unreadable(log, &segment, position)? else {
         return Ok(None);
     };
-    let error = match record_behind(log, position, |_, _| true)? {
+    let error = match record_after(log, position, |_, _| true)? {
         Some(good) => StoreError::Damaged {
             path: segment.path.clone(),
             position,
@@ -118,7 +118,7 @@ fn unreadable(log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<
         if end == position {
             return Ok(Some(reason.unwrap_or_else(no_record_text)));
         }
-        from = behind_body(log, segment, end)?;
+        from = after_body(log, segment, end)?;
     }
     Ok(Some("no record can be read there".to_owned()))
 }
@@ -144,7 +144,7 @@ pub(crate) fn has_head(log: &CommitLog, segment: &Arc<Segment>) -> Result<bool, 
 }
 
 /// Where to look for records after an invalid one: after its body, if its head is complete.
-fn behind_body(log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<i64, StoreError> {
+fn after_body(log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<i64, StoreError> {
     let head = head_at(log, segment, position)?;
     Ok(Claim::read(log, position, &head).map_or(position + 1, |claim| position + to_i64(claim.body_end)))
 }

@@ -48,7 +48,7 @@ pub(crate) enum Durable {
     /// The whole log, after a clean stop.
     All,
     /// The log before a position.
-    InFrontOf(i64),
+    Before(i64),
     /// Everything stored before a time, ms.
     OlderThan(i64),
 }
@@ -58,7 +58,7 @@ impl Durable {
     pub(crate) fn holds(self, position: i64, store_ms: i64) -> bool {
         match self {
             Self::All => true,
-            Self::InFrontOf(end) => position < end,
+            Self::Before(end) => position < end,
             Self::OlderThan(end_ms) => store_ms < end_ms,
         }
     }

@@ -213,7 +213,7 @@ impl Queues {
         for (topic, position) in topics {
             let mut left = Vec::new();
             for queue in self.of(topic) {
-                if !queue.begins_behind(self.fs.as_ref(), *position)? {
+                if !queue.begins_at_or_after(self.fs.as_ref(), *position)? {
                     left.push(queue);
                 }
             }

@@ -262,7 +262,7 @@ impl Queues {
 
     /// Makes the queues' units of records before a position durable, and everything that was written, if there may be
     /// no space for the rest.
-    pub(crate) fn sync_in_front_of(&self, position: i64) -> Result<(), StoreError> {
+    pub(crate) fn sync_before(&self, position: i64) -> Result<(), StoreError> {
         let _one = lock(&self.syncs);
         let queues = {
             let _one = lock(&self.rounds);

@@ -71,18 +71,18 @@ impl Reader {
             return Ok(0);
         };
         let (min, max) = (queue.min(), queue.end());
-        let first_behind = |limit: i64| {
+        let first_from = |limit: i64| {
             queue.first_where(self.shared.fs.as_ref(), min, max, |unit| {
                 // A deleted record is older than all existing ones.
                 Ok(self.time_of(unit)?.is_some_and(|time| time >= limit))
             })
         };
         match boundary {
-            Boundary::Lower => first_behind(timestamp_ms),
+            Boundary::Lower => first_from(timestamp_ms),
             Boundary::Upper => {
-                let behind = first_behind(timestamp_ms.saturating_add(1))?;
+                let after = first_from(timestamp_ms.saturating_add(1))?;
                 // Apache answers 0 for a time before all messages, and the end for one after them.
-                Ok(if behind == min { 0 } else { behind - 1 })
+                Ok(if after == min { 0 } else { after - 1 })
             }
         }
     }

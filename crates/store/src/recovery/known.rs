@@ -32,7 +32,7 @@ pub(super) fn durable(inspected: &Inspected) -> Result<Durable, StoreError> {
     Ok(if !inspected.is_crash() {
         Durable::All
     } else if is_past || store_time_of(log, times.log)?.is_some() {
-        Durable::InFrontOf(times.log.end)
+        Durable::Before(times.log.end)
     } else {
         // Smaller steps back of our clock are not noted. A Java broker's store has no mark; there, the start is refused
         // rather than the good records after a damaged one lost.

@@ -228,7 +228,7 @@ impl<'r> Recovery<'r> {
     fn rewrite_undurable(&self) -> Result<(), StoreError> {
         let log = &self.inspected.log;
         let durable = match durable(self.inspected)? {
-            Durable::InFrontOf(end) => end,
+            Durable::Before(end) => end,
             Durable::All | Durable::OlderThan(_) => {
                 safe_segment(log, self.inspected.times)?.max(log.written_late_from())
             }
@@ -304,7 +304,7 @@ impl<'r> Recovery<'r> {
         }
         self.inspected.queues.repair_damaged(&self.inspected.discovered)?;
         if self.inspected.is_crash() {
-            self.forget_marks_behind(valid_log.end)?;
+            self.forget_marks_after(valid_log.end)?;
             self.inspected.log.cut(valid_log.end, true)?;
         }
         replay.fill_queues(valid_log, start == self.inspected.log.start())
@@ -312,7 +312,7 @@ impl<'r> Recovery<'r> {
 
     /// The log is about to be cut before data that was durable (the newest record was damaged): what is written there
     /// later must not look durable.
-    fn forget_marks_behind(&self, end: i64) -> Result<(), StoreError> {
+    fn forget_marks_after(&self, end: i64) -> Result<(), StoreError> {
         if self.inspected.times.log.end.max(self.inspected.times.queues.end) <= end {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::format::{CqUnit, to_i64, to_u64};
 use crate::fs::{Context, Fs};
 use crate::log::commit_log::CommitLog;
-use crate::log::damage::{no_record_text, record_behind};
+use crate::log::damage::{no_record_text, record_after};
 use crate::log::reader::{LogReader, Step, Trust, end_of};
 use crate::queue::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::queue::deleted_topics::{Positions, is_deleted};
@@ -110,7 +110,7 @@ impl Replay<'_> {
             .map_or((start, None), |last| (last.end, last.reason.take()));
         let was_durable = Cell::new(false);
         if let Some(segment) = self.log.segment_at(end)
-            && let Some(good) = record_behind(self.log, end, |position, store_ms| {
+            && let Some(good) = record_after(self.log, end, |position, store_ms| {
                 was_durable.set(self.trust.durable.holds(position, store_ms));
                 self.is_kill || was_durable.get()
             })?

@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::format::to_i64;
 use crate::fs::Fs;
 use crate::log::commit_log::CommitLog;
-use crate::log::damage::record_behind;
+use crate::log::damage::record_after;
 use crate::log::reader::{LogReader, Step};
 use crate::queue::deleted_topics::{Positions, is_deleted};
 use crate::queue::registry::Queues;
@@ -69,7 +69,7 @@ impl SpotCheck<'_> {
         self.each(|record| {
             if let Some(at) = unsure.iter().position(|(topic, _)| topic == record.topic)
                 && let Some(queue) = self.queues.get(record.topic, record.queue_id)
-                && queue.begins_behind(self.fs, record.physical_offset + 1)?
+                && queue.begins_at_or_after(self.fs, record.physical_offset + 1)?
             {
                 unsure.remove(at);
             }
@@ -98,12 +98,12 @@ impl SpotCheck<'_> {
                     }
                     Step::End(reason) => reason.is_some(),
                 };
-                let behind = if is_unsound {
-                    record_behind(log, reader.position(), |_, _| true)?
+                let valid = if is_unsound {
+                    record_after(log, reader.position(), |_, _| true)?
                 } else {
                     None
                 };
-                let Some(next) = behind.filter(|next| *next < to) else {
+                let Some(next) = valid.filter(|next| *next < to) else {
                     break;
                 };
                 reader = LogReader::new(log, next, false).until(limit);
@@ -139,7 +139,7 @@ impl SpotCheck<'_> {
                 continue;
             }
             has_others = true;
-            if other.min() > 0 || !other.begins_behind(fs, position)? {
+            if other.min() > 0 || !other.begins_at_or_after(fs, position)? {
                 return Ok(Verdict::Missing);
             }
         }

@@ -156,9 +156,9 @@ impl TimerLog {
     /// Drops everything from a position on.
     pub(crate) fn cut(&mut self, end: i64) -> Result<(), StoreError> {
         self.end = end;
-        let behind: Vec<i64> = self.files.range(end..).map(|(start, _)| *start).collect();
+        let later: Vec<i64> = self.files.range(end..).map(|(start, _)| *start).collect();
         let mut removed = false;
-        for start in behind {
+        for start in later {
             // A file that begins at the end is as good as a new one once it is zeroed.
             if start > end {
                 let path = self.path(start);

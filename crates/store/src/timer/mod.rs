@@ -217,8 +217,8 @@ impl TimerStore {
     pub fn done(&mut self, time_ms: i64) {
         self.wheel.done(time_ms);
         self.overdue.retain(|slot_ms, _| *slot_ms > time_ms);
-        let behind = self.options.floor_ms(time_ms) + self.options.precision_ms;
-        self.read_ms = self.read_ms.max(behind);
+        let next_slot_ms = self.options.floor_ms(time_ms) + self.options.precision_ms;
+        self.read_ms = self.read_ms.max(next_slot_ms);
         self.done_ms = self.read_ms;
     }
 

@@ -128,7 +128,7 @@ fn queue_offset(
 ) -> Result<i64, StoreError> {
     let saved = timers.checkpoint.saved();
     let mut offset = match newest {
-        Some(unit) => behind_message_of(store, &unit)?,
+        Some(unit) => offset_after(store, &unit)?,
         None => None,
     };
     if end >= saved.log_end {
@@ -140,7 +140,7 @@ fn queue_offset(
 }
 
 /// Offset in the topic's queue after the message of a unit.
-fn behind_message_of(store: &Store, unit: &TimerUnit) -> Result<Option<i64>, StoreError> {
+fn offset_after(store: &Store, unit: &TimerUnit) -> Result<Option<i64>, StoreError> {
     let Some(bytes) = store.record_at(unit.position)? else {
         return Ok(None);
     };

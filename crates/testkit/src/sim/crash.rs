@@ -75,8 +75,8 @@ impl Durable<'_> {
     /// Returns true if the first fsync after a step succeeded: after a failed one, no later one counts.
     fn has_file(&self, number: usize, inode: usize) -> bool {
         let first = |syncs: &[(usize, bool)]| {
-            let behind = syncs.partition_point(|(sync, _)| *sync <= number);
-            syncs.get(behind).copied()
+            let next = syncs.partition_point(|(sync, _)| *sync <= number);
+            syncs.get(next).copied()
         };
         let of_file = self.files.get(&inode).and_then(|syncs| first(syncs));
         match (of_file, first(&self.all)) {

@@ -144,8 +144,8 @@ impl Send {
     ) -> Option<Missing> {
         let auto_create = self.auto_create.as_ref()?;
         let mut missing = Missing::default();
-        let mut must_wait = auto_create.is_behind(peer, header.topic);
-        let is_welcome = is_known
+        let mut must_wait = auto_create.must_follow(peer, header.topic);
+        let has_topic = is_known
             || match self.context.awaited_topic(header, request, peer) {
                 Some(topic) => {
                     missing.topics.push(topic);
@@ -155,7 +155,7 @@ impl Send {
                 // The send is refused later.
                 None => false,
             };
-        if is_welcome && is_retry(header.topic) && !is_batch(header, request) {
+        if has_topic && is_retry(header.topic) && !is_batch(header, request) {
             let new = self.missing_of_group(header, request);
             must_wait |= new.is_some();
             missing.groups.extend(new);

@@ -21,7 +21,7 @@ impl PopBatch {
     }
 
     /// Splits off the messages of a queue, which wait for those that a call gets.
-    pub(super) fn split_off(&mut self, queue: &QueueKey, taken: &[Popped]) -> Option<Behind> {
+    pub(super) fn split_off(&mut self, queue: &QueueKey, taken: &[Popped]) -> Option<Successors> {
         let is_own = |message: &Popped| *message.chunk.queue == *queue;
         let (own, others): (VecDeque<_>, _) = self.messages.drain(..).partition(is_own);
         self.messages = others;
@@ -29,7 +29,7 @@ impl PopBatch {
             return None;
         }
         let handed_out = taken.iter().filter(|message| is_own(message));
-        Some(Behind {
+        Some(Successors {
             waits_for: handed_out.map(|message| message.receipt.clone()).collect(),
             batch: Self {
                 messages: own,
@@ -42,7 +42,7 @@ impl PopBatch {
 /// Messages of an ordered queue whose predecessors a call got. They are handed out once those are acknowledged. They
 /// are not given back meanwhile, because giving back counts as a delivery in an ordered group.
 #[derive(Debug)]
-pub(super) struct Behind {
+pub(super) struct Successors {
     pub(super) waits_for: Vec<Arc<Receipt>>,
     pub(super) batch: PopBatch,
 }

@@ -228,7 +228,7 @@ impl PopListener {
         };
         self.settle(async move {
             let Some(pause) = pause else {
-                return shared.bury(message).await;
+                return shared.move_to_dead_letters(message).await;
             };
             counts.add_later();
             // Without an answer it is delivered again after its invisible time.

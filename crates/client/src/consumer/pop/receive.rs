@@ -164,7 +164,8 @@ impl PopShared {
         });
         for message in dead {
             let shared = self.clone();
-            self.tracker.spawn(async move { shared.bury(message).await });
+            self.tracker
+                .spawn(async move { shared.move_to_dead_letters(message).await });
         }
         if !found.unwanted.is_empty() {
             let shared = self.clone();

@@ -108,7 +108,7 @@ impl PopShared {
                 .collect();
         }
         if self.options.is_ordered {
-            self.release_behind(&usable.iter().map(|(_, held)| held.text.as_str()).collect());
+            self.release_successors(&usable.iter().map(|(_, held)| held.text.as_str()).collect());
         }
         let each = receipts.iter().zip(held);
         each.map(|(receipt, held)| held.and_then(|_| receipt.acknowledged()))
@@ -267,7 +267,7 @@ impl PopShared {
 
     /// Sends a message that was tried too often to the dead letters, and counts it. If that fails, it is delivered and
     /// tried again.
-    pub(crate) async fn bury(self: &Arc<Self>, message: Popped) {
+    pub(crate) async fn move_to_dead_letters(self: &Arc<Self>, message: Popped) {
         let one = Messages {
             chunk: message.chunk.clone(),
             first: message.index,

@@ -352,9 +352,9 @@ impl PopShared {
     }
 
     /// Makes messages available whose predecessors are acknowledged now.
-    pub(crate) fn release_behind(&self, acknowledged: &BTreeSet<&str>) {
+    pub(crate) fn release_successors(&self, acknowledged: &BTreeSet<&str>) {
         let mut state = self.state();
-        if state.release_behind(acknowledged) {
+        if state.release_successors(acknowledged) {
             self.wake(&state);
         }
     }

@@ -11,7 +11,7 @@
 //! pops all targets at once only if that has nothing.
 
 use crate::consumer::pop::answer::Popped;
-use crate::consumer::pop::batch::{Behind, PopBatch};
+use crate::consumer::pop::batch::{PopBatch, Successors};
 use crate::consumer::pop::listener_demand::ListenerDemand;
 use crate::error::ClientError;
 use crate::session::routes::TopicRoute;
@@ -102,7 +102,7 @@ pub(crate) struct PopState {
     routes: BTreeMap<Arc<str>, Arc<TopicRoute>>,
     turn: usize,
     pub(crate) ready: VecDeque<PopBatch>,
-    pub(super) behind: Vec<Behind>,
+    pub(super) successors: Vec<Successors>,
     pub(crate) pending: BTreeMap<u64, PendingReceive>,
     next_receive: u64,
     pub(crate) failure: Option<ClientError>,
@@ -184,14 +184,14 @@ impl PopState {
             dropped.extend(own);
         }
         self.ready.retain(|batch| !batch.messages.is_empty());
-        let of_topic = |behind: &mut Behind| {
-            let first = behind.batch.messages.front();
+        let of_topic = |successors: &mut Successors| {
+            let first = successors.batch.messages.front();
             first.is_some_and(|message| &*message.receipt.topic == topic)
         };
         dropped.extend(
-            self.behind
+            self.successors
                 .extract_if(.., of_topic)
-                .flat_map(|behind| behind.batch.messages),
+                .flat_map(|successors| successors.batch.messages),
         );
         dropped
     }
@@ -319,25 +319,25 @@ impl PopState {
 
     /// Makes the messages ready whose predecessors are all acknowledged now, by these handles: a receipt that was kept
     /// as text is another object. False: there are none.
-    pub(crate) fn release_behind(&mut self, acknowledged: &BTreeSet<&str>) -> bool {
-        let is_free = |behind: &mut Behind| {
-            behind
+    pub(crate) fn release_successors(&mut self, acknowledged: &BTreeSet<&str>) -> bool {
+        let is_free = |successors: &mut Successors| {
+            successors
                 .waits_for
                 .retain(|receipt| !acknowledged.contains(receipt.handle().as_str()));
-            behind.waits_for.is_empty()
+            successors.waits_for.is_empty()
         };
-        let free: Vec<Behind> = self.behind.extract_if(.., is_free).collect();
+        let free: Vec<Successors> = self.successors.extract_if(.., is_free).collect();
         let is_any = !free.is_empty();
-        for behind in free {
-            self.ready.push_front(behind.batch);
+        for successors in free {
+            self.ready.push_front(successors.batch);
         }
         is_any
     }
 
     /// Takes everything that was not handed out.
     pub(crate) fn take_all(&mut self) -> Vec<Popped> {
-        let behind = self.behind.drain(..).map(|behind| behind.batch);
-        let all = self.ready.drain(..).chain(behind);
+        let successors = self.successors.drain(..).map(|successors| successors.batch);
+        let all = self.ready.drain(..).chain(successors);
         all.flat_map(|batch| batch.messages).collect()
     }
 
@@ -373,7 +373,7 @@ impl PopState {
             if self.is_ordered
                 && let Some(last) = taken.last()
             {
-                self.behind.extend(batch.split_off(&last.chunk.queue, &taken));
+                self.successors.extend(batch.split_off(&last.chunk.queue, &taken));
             }
             if !batch.messages.is_empty() {
                 self.ready.push_front(batch);
@@ -415,7 +415,8 @@ impl PopState {
     pub(crate) fn take_idle(&mut self, now: Instant) -> Vec<Popped> {
         let mut idle = Vec::new();
         // The broker delivers them again, after those that were not acknowledged.
-        self.behind.retain(|behind| !behind.batch.left(now).is_zero());
+        self.successors
+            .retain(|successors| !successors.batch.left(now).is_zero());
         if self.pending.is_empty() {
             self.ready.retain_mut(|batch| {
                 let limit = MAX_IDLE.min(batch.invisible / 2);

@@ -123,8 +123,8 @@ impl PopShared {
 impl PopState {
     /// Messages that wait to be handed out, and their bytes, by topic and broker.
     fn waiting(&self) -> BTreeMap<(&str, &str), (usize, usize)> {
-        let behind = self.behind.iter().map(|behind| &behind.batch);
-        let batches = self.ready.iter().chain(behind);
+        let successors = self.successors.iter().map(|successors| &successors.batch);
+        let batches = self.ready.iter().chain(successors);
         let mut waiting: BTreeMap<_, (usize, usize)> = BTreeMap::new();
         for message in batches.flat_map(|batch| &batch.messages) {
             let source = (&*message.receipt.topic, &*message.receipt.broker);

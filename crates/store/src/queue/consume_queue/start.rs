@@ -76,12 +76,12 @@ impl ConsumeQueue {
     }
 
     /// Whether the oldest unit belongs to a record at or after a position; false without units.
-    pub(crate) fn begins_behind(&self, fs: &dyn Fs, position: i64) -> Result<bool, StoreError> {
+    pub(crate) fn begins_at_or_after(&self, fs: &dyn Fs, position: i64) -> Result<bool, StoreError> {
         let Some((first, _)) = lock(&self.files).bases() else {
             return Ok(false);
         };
-        let behind = first + lock(&self.files).per_file();
-        let live = self.first_live(fs, first, behind)?;
+        let end = first + lock(&self.files).per_file();
+        let live = self.first_live(fs, first, end)?;
         let unit = self.unit_on_disk(fs, live)?;
         Ok(unit.is_some_and(|unit| unit.is_written() && unit.position >= position))
     }
@@ -142,7 +142,7 @@ impl ConsumeQueue {
         };
         let keep = self.sound_end(fs, log, position)?;
         let start = self.first_live(fs, first, keep)?.min(keep);
-        let found = self.units_behind(fs, keep)?;
+        let found = self.units_from(fs, keep)?;
         let mut files = lock(&self.files);
         let is_newest = files
             .bases()
@@ -165,7 +165,7 @@ impl ConsumeQueue {
 
     /// The units from an index on, if the newest file has them and nothing after them: most likely the replay confirms
     /// them, and nothing need be cleared.
-    fn units_behind(&self, fs: &dyn Fs, index: i64) -> Result<VecDeque<CqUnit>, StoreError> {
+    fn units_from(&self, fs: &dyn Fs, index: i64) -> Result<VecDeque<CqUnit>, StoreError> {
         let mut files = lock(&self.files);
         let per_file = files.per_file();
         let mut found = VecDeque::new();

@@ -156,12 +156,12 @@ impl QueueFiles {
             [one, next] => one.base + self.per_file == next.base,
             _ => true,
         };
-        let in_front = self
+        let before_gap = self
             .list
             .windows(2)
             .rposition(|pair| !follows(pair))
             .map_or(0, |gap| gap + 1);
-        for _ in 0..in_front {
+        for _ in 0..before_gap {
             self.remove_at(fs, 0)?;
         }
         for number in 0..self.list.len() {
