@@ -24,7 +24,7 @@ pub struct Right {
 enum At {
     /// A topic in a field; a retry topic stands for its group.
     Topic(&'static str),
-    /// A topic in a field, and the group in another that uses it: the group's own retry topic needs no right besides.
+    /// A topic in a field, and the group in another that uses it: the group's own retry topic needs no further right.
     TopicOf(&'static str, &'static str),
     /// A topic and a group like [`At::TopicOf`], for popped messages: they may also come from the group's retry topic
     /// of POP.
@@ -460,7 +460,8 @@ fn subscribe<'t>(group: &str, topics: impl Iterator<Item = &'t str>, found: &mut
     found.extend(topics.filter_map(|topic| topic_right(topic, Some(group), actions)));
 }
 
-/// The right to a topic that a group uses besides the right to the group; `None` for the group's own retry topic.
+/// The right to a topic that a group uses, in addition to the right to the group; `None` for the group's own retry
+/// topic.
 ///
 /// The name of a retry topic of POP without `enableRetryTopicV2` is ambiguous: `%RETRY%a_b` is that of group `a` and
 /// topic `b`, or the plain one of group `a_b`. It counts as the latter, so that nobody reads the retries of a group

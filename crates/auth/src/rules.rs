@@ -16,7 +16,7 @@ use crate::signature::Key;
 use pyrmq_remoting::body::{AclInfo, BodyValue, Json, Key as Name, Style, UserInfo, Writer};
 use std::collections::BTreeMap;
 
-/// What a user may do besides what policies say (Apache `UserType`).
+/// What a user may do in addition to what policies allow (Apache `UserType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UserType {
     /// The user may do everything.
@@ -37,7 +37,7 @@ pub enum UserStatus {
 /// One user.
 #[derive(Debug, Clone)]
 pub struct User {
-    /// What the user may do besides what policies say.
+    /// What the user may do in addition to what policies allow.
     pub kind: UserType,
     /// Whether the user may do anything.
     pub status: UserStatus,

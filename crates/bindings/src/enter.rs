@@ -95,7 +95,7 @@ fn run_boxed<T: Send + 'static, E: Into<Error> + Send + 'static>(
 }
 
 /// Drives a future on this thread, with the runtime's timers and sockets. A signal drops the future where it is. While
-/// the handler of a signal runs, the future does not go on: it must hold no lock across an await (see [`run`]).
+/// the handler of a signal runs, the future does not continue: it must hold no lock across an await (see [`run`]).
 pub(crate) fn block_on<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     future: impl Future<Output = Result<T, E>> + Send,

@@ -22,7 +22,7 @@ const BODY_BYTES: usize = 16 * 1024 * 1024;
 pub(crate) struct PyReceived {
     chunk: Arc<Chunk>,
     index: usize,
-    // Length in bytes of the namespace in front of the topic's name, which the caller does not see.
+    // Length in bytes of the namespace before the topic's name, which the caller does not see.
     hidden: usize,
     // Length in bytes of the group's name, which the names of POP retry topics contain.
     group: usize,

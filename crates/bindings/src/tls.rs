@@ -1,4 +1,4 @@
-//! `_core.ServerTls` and `_core.ClientTls`: certificates, keys, and whom they trust; and the making of certificates.
+//! `_core.ServerTls` and `_core.ClientTls`: certificates, keys, and whom they trust; and how certificates are created.
 
 use crate::enter;
 use crate::errors::Error;
@@ -12,7 +12,7 @@ use rcgen::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A certificate is valid from an hour before it was made: clocks differ.
+/// A certificate is valid from an hour before its creation: clocks differ.
 const BACK: Duration = Duration::from_hours(1);
 
 impl From<TlsError> for Error {
@@ -62,7 +62,7 @@ impl ServerTls {
 
 #[pymethods]
 impl ServerTls {
-    /// Paths of PEM files. Without certificate and key it makes its own, for tests. `trust`: the authorities of
+    /// Paths of PEM files. Without certificate and key it creates its own, for tests. `trust`: the authorities of
     /// clients' certificates, which must be shown if `requires_client`; without it no client is asked for one.
     #[new]
     #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
@@ -191,8 +191,8 @@ fn named(params: &mut CertificateParams, name: &str) {
     params.distinguished_name.push(DnType::CommonName, name);
 }
 
-/// Makes an authority, and a server's certificate that it signs. Returns PEM: the authority's certificate and key, the
-/// server's certificate and key.
+/// Creates an authority, and a server's certificate that it signs. Returns PEM: the authority's certificate and key,
+/// the server's certificate and key.
 #[pyfunction]
 fn make_certificates(
     py: Python<'_>,

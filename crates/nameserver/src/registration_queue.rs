@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
-/// Bytes of registrations that may wait; beyond that, they are answered SYSTEM_BUSY.
+/// Maximum bytes of waiting registrations; further ones are answered SYSTEM_BUSY.
 const WAITING_BYTES: usize = 256 * 1024 * 1024;
 
 /// A request that waits in the queue.

@@ -105,8 +105,8 @@ pub(crate) fn push_i64(value: i64, out: &mut Vec<u8>) {
 }
 
 /// Splits `host:port` at its last colon. Returns the host, an IPv6 address without its brackets, and the port; `None`
-/// if a part is missing, brackets do not match or the port is no number below 65536. The host is not checked further,
-/// and port 0 is a port.
+/// if a part is missing, brackets do not match or the port is not a number below 65536. The host is not checked
+/// further. Port 0 is valid.
 pub fn split_host_port(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let host = match host.strip_prefix('[') {

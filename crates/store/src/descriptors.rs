@@ -7,7 +7,7 @@ use crate::fs::descriptor_limit;
 pub(crate) struct Shares {
     /// Maximum number of queue files kept open.
     pub(crate) queue_files: usize,
-    /// Maximum number of segments kept open, besides those that are not durable yet.
+    /// Maximum number of segments kept open, in addition to those that are not durable yet.
     pub(crate) segments: usize,
     /// Maximum number of index files kept open, the newest ones.
     pub(crate) index_files: usize,

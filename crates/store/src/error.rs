@@ -11,7 +11,7 @@ use thiserror::Error;
 /// Why a put was answered "busy". The text begins with Apache's mark for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BusyReason {
-    /// A write or an fsync has taken longer than `osPageCacheBusyTimeOutMills`; nothing waits behind it.
+    /// A write or an fsync has taken longer than `osPageCacheBusyTimeOutMills`; puts do not wait for it.
     PageCacheBusy,
     /// This put itself has waited longer than `waitTimeMillsInSendQueue`.
     QueueTimeout,
@@ -222,7 +222,7 @@ pub enum StoreError {
         /// The option that forbids writing, with its value, or that the system itself refused a write.
         limit: String,
     },
-    /// The put would wait behind a slow write or fsync or too many waiters. Nothing was stored.
+    /// The put would wait for a slow write or fsync, or for too many other waiters. Nothing was stored.
     #[error(
         "{busy_reason}broker busy, start flow control for a while, period in queue: {waited_ms}ms, size of queue: {waiting} ({limit})"
     )]

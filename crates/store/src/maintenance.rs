@@ -18,10 +18,10 @@ const MIN_TIMEOUT_CHECK: Duration = Duration::from_millis(10);
 const MAX_TIMEOUT_CHECK: Duration = Duration::from_secs(1);
 /// A write that has held the append lock for this long is reported.
 const STUCK_WRITE_MS: u64 = 10;
-/// How often that is looked for while there are writes, and number of looks without a write after which that ends.
+/// How often that is checked while there are writes, and number of checks without a write after which that ends.
 const WRITE_CHECK: Duration = Duration::from_millis(10);
 const QUIET_WRITE_CHECKS: u32 = 100;
-/// How often due tasks are looked for.
+/// How often the thread checks for due tasks.
 const MAINTENANCE_TICK: Duration = Duration::from_millis(100);
 /// Queues are written as often as `flushIntervalConsumeQueue` says, and at least this often.
 const MAX_QUEUE_TICK: Duration = Duration::from_millis(200);

@@ -19,7 +19,7 @@ pub struct NewMessage<'a> {
     pub flag: i32,
     /// See `pyrmq_remoting::message::sys_flag`; the two host bits are set from the hosts.
     pub sys_flag: i32,
-    /// Time at which the producer made the message, ms.
+    /// Time at which the producer created the message, ms.
     pub born_timestamp_ms: i64,
     /// The producer's socket address.
     pub born_host: SocketAddr,
@@ -94,7 +94,7 @@ pub struct MessageBatch<'a> {
     pub queue_id: i32,
     /// See `pyrmq_remoting::message::sys_flag`; the two host bits are set from the hosts.
     pub sys_flag: i32,
-    /// When the producer made the messages, ms.
+    /// When the producer created the messages, ms.
     pub born_timestamp_ms: i64,
     /// The producer's socket address.
     pub born_host: SocketAddr,

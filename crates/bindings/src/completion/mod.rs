@@ -1,4 +1,4 @@
-//! What became of a message: `pyrmq.SendResult`, and how outcomes reach the thread, callback or future that waits.
+//! Outcomes of sends: `pyrmq.SendResult`, and how outcomes reach the thread, callback or future that waits.
 //!
 //! ```text
 //! one send      PyWaiter: a slot, the waiting thread is woken by the connection's task itself

@@ -72,7 +72,7 @@ impl PyConsumer {
         })
     }
 
-    /// What it has in common with consumers that have listeners.
+    /// The part that it shares with consumers that have listeners.
     fn control(&self) -> PyControl {
         PyControl::new(self.puller.clone())
     }
@@ -123,7 +123,7 @@ impl PyConsumer {
             .map_err(|error| Error::from(error).into_py(py))
     }
 
-    /// Goes on from this offset unless the queue is before it already: never forward.
+    /// Goes back to this offset, unless the queue is before it already: never forward.
     fn seek_back(&self, py: Python<'_>, queue: QueueRef, offset: i64) -> PyResult<()> {
         self.puller.check_in(py)?;
         self.puller

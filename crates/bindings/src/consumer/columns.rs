@@ -182,7 +182,7 @@ impl PyRangeReader {
         }
     }
 
-    /// Goes on after `ConnectionLost`, with brokers at these addresses, by name.
+    /// Continues after `ConnectionLost`, with brokers at these addresses, by name.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "what Python hands over is extracted by value"

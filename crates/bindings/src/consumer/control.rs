@@ -76,7 +76,7 @@ type QueueTuple = (QueueRef, i64, Option<i64>, usize, usize, usize);
 /// Rates, queues, and how often the time of messages was renewed.
 pub(crate) type StatsTuple = (RatesTuple, Vec<QueueTuple>, u64);
 
-/// What a consumer says of itself, with topics by the names that the caller knows.
+/// The statistics of a consumer, with topics by the names that the caller knows.
 pub(crate) fn stats_tuple(
     client: &ClientOptions,
     rates: Rates,

@@ -1,4 +1,4 @@
-//! The consumer with listeners: Python threads take messages here and say what became of them.
+//! The consumer with listeners: Python threads take messages here and report their outcomes.
 
 use crate::completion::{self, ArrivalSignal, QueueRef, ReplyTo, Value};
 use crate::consumer::control::{PyControl, queue_ref_of};
@@ -23,7 +23,7 @@ pub(crate) struct PyListeningConsumer {
     arrival_signal: ArrivalSignal,
 }
 
-/// Messages that a listener has, until it says what became of them.
+/// Messages that a listener has, until it reports their outcomes.
 #[pyclass(frozen, name = "Work", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyWork {
@@ -57,7 +57,7 @@ impl PyListeningConsumer {
         })
     }
 
-    /// What it has in common with consumers that are polled.
+    /// The part that it shares with consumers that are polled.
     fn control(&self) -> PyControl {
         PyControl::new(self.puller.clone())
     }
@@ -125,13 +125,13 @@ impl PyListeningConsumer {
         Ok((counts.later, counts.dead, counts.unreadable))
     }
 
-    /// Whether listeners may go on with these messages.
+    /// Whether listeners may continue with these messages.
     fn holds(&self, py: Python<'_>, work: &PyWork) -> PyResult<bool> {
         self.puller.check_in(py)?;
         Ok(self.puller.holds(&work.work))
     }
 
-    /// Reports what became of the messages `first` to `end - 1`: all that `failed` does not name are done. Messages
+    /// Reports the outcomes of the messages `first` to `end - 1`: all that `failed` does not name are done. Messages
     /// that were finished before are skipped.
     fn finish(
         &self,
@@ -155,9 +155,9 @@ impl PyListeningConsumer {
         Ok(())
     }
 
-    /// From now on hands out only what a clean end needs, and waits until messages on their way back have reached their
-    /// brokers. False: the time passed before. In a forked child nothing is done: it is the parent's. With `to` the
-    /// outcome goes there: see `completion::run`.
+    /// From now on hands out only what a clean end needs, and waits until messages that are being handed back have
+    /// reached their brokers. False: the time passed before. In a forked child nothing is done: it is the parent's.
+    /// With `to` the outcome goes there: see `completion::run`.
     #[pyo3(signature = (timeout_ms, to=None))]
     fn drain(&self, py: Python<'_>, timeout_ms: u64, to: Option<ReplyTo>) -> PyResult<Py<PyAny>> {
         if to.is_none() && !self.puller.is_here() {

@@ -32,7 +32,7 @@ pub(crate) struct ConsumerSettings {
     listening: Option<ListenerSettings>,
 }
 
-/// What consumers with listeners have besides.
+/// The further settings of consumers with listeners.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct ListenerSettings {

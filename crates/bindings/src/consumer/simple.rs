@@ -1,4 +1,4 @@
-//! The consumer that takes messages for a time, as Python drives it.
+//! The consumer that receives messages for a limited time, as Python drives it.
 
 use crate::completion::{self, ArrivalSignal, ReplyTo, Value};
 use crate::consumer::control::{StatsTuple, stats_tuple};
@@ -18,7 +18,7 @@ use pyrmq_remoting::sync::lock;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long a call waits beyond its time for answers that are on their way.
+/// How long a call waits after its timeout for answers that may still come.
 const LATE: Duration = Duration::from_millis(20);
 
 /// A consumer. Frozen and shared by threads.
@@ -209,7 +209,7 @@ impl PySimpleConsumer {
         })
     }
 
-    /// Renews messages until the result is ended, for `limit_ms` at the most.
+    /// Renews messages until the result is ended, for at most `limit_ms` in all.
     fn renew(
         &self,
         py: Python<'_>,
@@ -252,7 +252,7 @@ impl PySimpleConsumer {
 
 #[pymethods]
 impl PyReceiving {
-    /// Messages; an empty list when the time is over; None: wait.
+    /// The messages; an empty list if the time has passed; None: wait.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         let receiving = lock(&self.receiving);
         let taken = receiving.as_ref().map_or(Ok(Some(Vec::new())), Receiving::take);

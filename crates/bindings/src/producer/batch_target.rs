@@ -1,4 +1,4 @@
-//! What a batch call hands its messages to, and the frames that it fills.
+//! Where a batch call sends its messages, and the frames that it fills.
 
 use crate::completion::BatchCollector;
 use crate::completion::queue::Completer;

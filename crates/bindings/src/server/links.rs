@@ -175,7 +175,7 @@ impl Link {
         self.settle(py)
     }
 
-    /// Waits until the change is in force, so that a test goes on from a known state.
+    /// Waits until the change is in force, so that a test continues from a known state.
     fn settle(&self, py: Python<'_>) -> PyResult<()> {
         self.owner.check_in(py)?;
         enter::wait(py, |slice| {

@@ -1,6 +1,6 @@
 //! A server's stop as a task of the runtime: it runs to its end whoever waits for it, and however the wait ends.
 //!
-//! An interrupt may end a wait (`enter::wait` raises it); the stop itself goes on, so that everything acknowledged is
+//! An interrupt may end a wait (`enter::wait` raises it); the stop itself continues, so that everything acknowledged is
 //! flushed before the store is closed.
 
 use crate::enter;

@@ -1,5 +1,5 @@
 //! The native rows, one family per file. Each is a function from request to answer; none waits. Changes by brokers go
-//! to the queue's thread.
+//! to the registration thread.
 
 mod fast_path;
 pub(crate) mod liveness;
@@ -54,7 +54,7 @@ impl Processor for InSet {
     }
 }
 
-/// 103, parsed and applied by the queue's thread.
+/// 103, parsed and applied by the registration thread.
 pub(crate) struct Register(pub(crate) Arc<NameServerContext>);
 
 impl Processor for Register {
@@ -70,7 +70,7 @@ impl Processor for Register {
     }
 }
 
-/// 104, applied by the queue's thread together with other departures.
+/// 104, applied by the registration thread together with other departures.
 pub(crate) struct Unregister(pub(crate) Arc<NameServerContext>);
 
 impl Processor for Unregister {

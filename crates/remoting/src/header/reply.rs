@@ -15,7 +15,7 @@ crate::header! {
         pub queue_id: i32 => "queueId",
         /// System flag bits.
         pub sys_flag: i32 => "sysFlag",
-        /// When the client made the message, ms since the epoch.
+        /// When the client created the message, ms since the epoch.
         pub born_timestamp: i64 => "bornTimestamp",
         /// The user's own flag.
         pub flag: i32 => "flag",

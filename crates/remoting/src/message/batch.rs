@@ -16,7 +16,7 @@ use crate::error::WireError;
 
 /// Bytes of an item before its body.
 pub const ITEM_HEAD: usize = 4 + 4 + 4 + 4 + 4;
-/// Bytes of an item besides body and properties.
+/// Bytes of an item other than body and properties.
 pub const ITEM_OVERHEAD: usize = ITEM_HEAD + 2;
 const WHAT: &str = "batch item";
 

@@ -93,7 +93,7 @@ pub(crate) struct AuditEntry {
 }
 
 impl AuditEntry {
-    /// Writes the change with the answer's code and remark; without a code nobody answers it.
+    /// Writes the change with the answer's code and remark; without a code it is never answered.
     pub(super) fn answered(&self, answer: Option<i32>, remark: Option<&str>) {
         tracing::info!(
             target: "pyrmq_audit",

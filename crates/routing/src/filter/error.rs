@@ -134,7 +134,7 @@ pub enum Mismatch {
     #[error("the property is no integer from -9223372036854775808 to 9223372036854775807")]
     Long,
     /// Compared with a decimal number, or with another property by order.
-    #[error("the property is no number")]
+    #[error("the property is not a number")]
     Double,
     /// A condition, TRUE or FALSE on the left of a property or text.
     #[error("a condition cannot be compared with the text on its right; the other way round is possible")]

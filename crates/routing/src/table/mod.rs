@@ -60,7 +60,7 @@ impl RouteTable {
         Self::with_sets(settings, Vec::new())
     }
 
-    /// Creates empty tables that are asked for the addresses of these sets, too: see [`Self::in_set`].
+    /// Creates empty tables that can also answer with the addresses of these sets: see [`Self::in_set`].
     pub fn with_sets(settings: Settings, sets: Vec<String>) -> Self {
         let view = Arc::new(RouteView::new(settings, sets));
         Self {

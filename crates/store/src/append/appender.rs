@@ -62,7 +62,7 @@ impl Counts {
     }
 }
 
-/// What becomes of the messages after one whose queue waits for a deletion for too long.
+/// What to do with the messages after one whose queue waits too long for a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtBusy {
     /// They belong to other senders, and are stored.
@@ -246,7 +246,7 @@ impl Appender {
         }
     }
 
-    /// The steps for one of its queues after a write; [`Appender::after_write`] has those for the log.
+    /// The steps after a write for one of its queues; [`Appender::after_write`] has those for the log.
     fn after_append(&self, queue_append: &QueueAppend, appended: &Appended) {
         let added = queue_append.encoded_records.len() * CQ_UNIT_SIZE;
         let backlog = &self.shared.queues.backlog;
@@ -262,7 +262,7 @@ impl Appender {
         Ok(queue.is_closing())
     }
 
-    /// Tells the listener which messages are readable now.
+    /// Reports to the listener which messages are readable now.
     fn notify_arrival(&self, queue_append: &QueueAppend, appended: &Appended) {
         if appended.is_readable
             && let Some(listener) = self.shared.listeners.arrival()

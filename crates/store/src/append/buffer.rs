@@ -68,7 +68,7 @@ pub(crate) struct QueueAppend {
     pub(crate) encoded_records: Range<usize>,
 }
 
-/// The values that the messages of a put share, besides their heads.
+/// The values, other than their heads, that the messages of a put share.
 struct CommonFields<'m> {
     /// The topic's part of the keys; `None` without a key index.
     keys: Option<TopicKeys>,

@@ -83,7 +83,7 @@ impl FlowControl {
         }
     }
 
-    /// Refuses a put that would wait behind a write or fsync that already takes too long, or behind too many puts.
+    /// Refuses a put that would wait for a write or fsync that already takes too long, or for too many puts.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let busy_ms = self.live.busy_ms();
         let held_ms = self.held_ms();

@@ -150,7 +150,7 @@ impl Appender {
         Ok(())
     }
 
-    /// The store time of this append. If the clock went back, that is noted first.
+    /// The store time of this append. If the clock went back, that is recorded first.
     fn append_time(&self, append: &mut AppendState) -> Result<i64, StoreError> {
         let store_ms = self.shared.fs.now_ms();
         if store_ms + SLACK_MS <= append.high_ms {

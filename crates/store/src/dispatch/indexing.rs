@@ -77,7 +77,8 @@ impl Indexing {
     }
 
     /// Like [`Indexing::round`], on the thread of a put, in `block_in_place`: another thread may be moving keys, and
-    /// the disk may hang. If that takes longer than `most`, or too many threads block already, the keys go on waiting.
+    /// the disk may hang. If that takes longer than `most`, or too many threads block already, the keys continue to
+    /// wait.
     pub(crate) fn round_of_put(&self, most: Duration) -> Result<(), StoreError> {
         let Some(index) = &self.index else {
             return Ok(());
@@ -91,7 +92,7 @@ impl Indexing {
         done
     }
 
-    /// Whether the index has the keys of all messages, but for those that wait. While the last ones are read from the
+    /// Whether the index has the keys of all messages, except those that wait. While the last ones are read from the
     /// log, which may fail, this waits for the outcome.
     pub(crate) fn is_whole(&self) -> bool {
         let _indexing = lock(&self.spare);
@@ -107,7 +108,7 @@ impl Indexing {
         if !index.read_gaps(&self.shared.log, GAP_ROUND_BYTES)? {
             return Ok(());
         }
-        // Held to the end: no other thread may add keys, or take the index for whole.
+        // Held to the end: no other thread may add keys, or consider the index whole.
         let _indexing = lock(&self.spare);
         let from = index.drop_after_gap(&self.shared.log)?;
         let mut append = lock(&self.shared.append);

@@ -1,8 +1,8 @@
 //! Fsync of the log, once for all waiters (Apache `GroupCommitService`, `FlushRealTimeService`).
 //!
-//! A round is one fsync and the answers to everyone whom it covers. The flush thread does rounds. So does a thread that
-//! commits an append batch while the disk is fast: then a connection's batch is answered before its task writes, and no
-//! thread is woken. `group_commit/` decides which thread leads a round, and which senders are answered.
+//! A round is one fsync and the answers to all waiters that it covers. The flush thread does rounds. So does a thread
+//! that commits an append batch while the disk is fast: then a connection's batch is answered before its task writes,
+//! and no thread is woken. `group_commit/` decides which thread leads a round, and which senders are answered.
 //!
 //! A failed fsync turns the log read-only and is never retried: the system may have dropped the pages that it could not
 //! write.
@@ -110,7 +110,7 @@ impl Flusher {
     }
 }
 
-/// The log as an inline fsync sees it: watched.
+/// The log for an inline fsync, which the watchdog watches.
 struct InBatch<'i>(&'i Flusher);
 
 impl Log for InBatch<'_> {
@@ -134,7 +134,7 @@ impl Log for InBatch<'_> {
 
     fn sync(&self) -> Result<Option<Duration>, StoreError> {
         let hold = &self.0.append_hold;
-        // Behind a write that is slow, the flush thread waits instead of this one, and fsyncs: that may hang, too.
+        // If a write is slow, the flush thread waits for it instead of this one, and fsyncs, which may hang, too.
         let Some(append) = hold.wait_if_short(&self.0.shared.append, || hold.held_ms() < SLOW_WRITE_MS)
         else {
             self.0.shared.group_commit.wakeup.notify();
@@ -175,7 +175,7 @@ impl Flusher {
         self.shared.group_commit.flush_round(self)
     }
 
-    /// Makes sure that all waiters are served.
+    /// Makes sure that all waiters will be served.
     pub(crate) fn commit_batch(&self) {
         let limit = Duration::from_micros(self.shared.options.flush_inline_below_us);
         let for_readers = self.shared.live.flush() == FlushDiskType::Sync;

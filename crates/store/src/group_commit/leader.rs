@@ -3,7 +3,7 @@
 //! ```text
 //! requests:  what must be durable is written and in the lists; requested = true; fence; try the lock
 //!              got it   -> this thread leads a round
-//!              not      -> it goes on: the leader sees `requested` when its round is over
+//!              not      -> it continues: the leader sees `requested` when its round ends
 //! leads:     lock; requested = false (after it, all that was written before is covered); round; unlock; fence;
 //!              requested? -> another round is owed: the leader wakes the flush thread
 //! ```

@@ -1,10 +1,10 @@
 //! The waiters for an fsync of the log, and the rounds that serve all of them at once (Apache `GroupCommitService`).
 //!
 //! Contract: a waiter for a position is answered exactly once. `Ok` only after an fsync that began after the position
-//! was written returned without error. A failed fsync answers everyone with the error.
+//! was written returned without error. A failed fsync answers all waiters with the error.
 //!
-//! Nothing here knows the store: `tests/loom_group_commit.rs` goes through the interleavings of this file,
-//! `leader.rs` and `wakeup.rs` with a log of its own.
+//! Nothing here knows the store: `tests/loom_group_commit.rs` checks all interleavings of this file, `leader.rs` and
+//! `wakeup.rs` with a log of its own.
 
 pub(crate) mod leader;
 
@@ -25,7 +25,7 @@ pub(crate) trait Log {
     fn appended(&self) -> i64;
     /// Position up to which everything is durable and readable: a sender that is answered may read at once.
     fn readable(&self) -> i64;
-    /// The failure of a write or an fsync, from the moment on at which it happened.
+    /// The failure of a write or an fsync, from the moment at which it happened.
     fn check(&self) -> Result<(), Self::Error>;
     /// An error once there will be no more rounds.
     fn check_open(&self) -> Result<(), Self::Error>;
@@ -82,7 +82,7 @@ impl<E: Clone> FlushWaiters<E> {
         }
     }
 
-    /// Answers everyone.
+    /// Answers all waiters.
     pub(crate) fn fail(&self, error: &E) {
         for waiter in self.extract(|_| true) {
             waiter.callback.complete(Err(error.clone()));
@@ -167,7 +167,7 @@ impl<E: Clone> GroupCommit<E> {
             return self.waiters.fail(&error);
         }
         if log.appended() <= log.readable() {
-            // Another thread's round ended before the waiters of this append batch came into the list.
+            // Another thread's round ended before the waiters of this append batch were in the list.
             return self.answer(log);
         }
         let waits = !self.waiters.is_empty();

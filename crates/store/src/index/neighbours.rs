@@ -1,9 +1,9 @@
-//! Whether a file is missing between two index files, because somebody deleted it: nothing in them says how many there
-//! are, but the log has the records whose keys are in none.
+//! Whether a file is missing between two index files, because somebody deleted it: the files do not record how many
+//! there are, but the log has the records whose keys are in none of them.
 //!
 //! Most messages have a key, so usually the next file begins with the first record after the previous one, and the
-//! start reads that one. If the first [`MAX_START_BYTES`] between two files have no key, the index thread reads on,
-//! while messages flow.
+//! start reads that one. If the first [`MAX_START_BYTES`] between two files have no key, the index thread reads the
+//! rest while the store runs.
 
 use crate::error::StoreError;
 use crate::index::file::IndexFile;

@@ -186,7 +186,7 @@ impl Queues {
         };
         let made = self.sync_taken(&queues)?;
         let Some(mut all) = all else { return Ok(made) };
-        // But for those whose topic was deleted meanwhile.
+        // Except those whose topic was deleted meanwhile.
         all.retain(|(queue, _)| queue.range().is_some());
         Ok(all.into_iter().map(|(_, range)| range).collect())
     }

@@ -1,4 +1,4 @@
-//! When messages were stored, and which message belongs to a time.
+//! When messages were stored, and which message was stored at a time.
 
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CqUnit};
@@ -81,7 +81,7 @@ impl Reader {
             Boundary::Lower => first_from(timestamp_ms),
             Boundary::Upper => {
                 let after = first_from(timestamp_ms.saturating_add(1))?;
-                // Apache answers 0 for a time before all messages, and the end for one after them.
+                // Apache answers 0 for a time before all messages, and the newest message for a time after them.
                 Ok(if after == min { 0 } else { after - 1 })
             }
         }

@@ -39,7 +39,7 @@ pub(crate) struct SpotCheck<'c> {
     pub(crate) budget: i64,
 }
 
-/// The position of a record relative to its queue.
+/// What a record shows about its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Whole,

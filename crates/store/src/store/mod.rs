@@ -75,7 +75,7 @@ impl Store {
     }
 
     /// Sets what runs waits and writes that may block for long, such as tokio's `block_in_place`, which first moves the
-    /// thread's other work. A put waits in it behind a write of another put that is stuck for 100 ms, or behind the
+    /// thread's other work. A put waits in it for another put's write that has been stuck for 100 ms, or for the
     /// deletion of its topic, and writes in it while an fsync of [`AppendBatch::commit`] has taken 5 ms. Once; later
     /// calls do nothing. Without it the thread itself waits, until the put is refused.
     pub fn set_block_in_place(&self, callback: Arc<BlockInPlace>) {
@@ -94,7 +94,7 @@ impl Store {
     }
 
     /// Stores messages in this order, with one write unless they reach several segments. Answers for the last of them.
-    /// After an error, those in front may be stored.
+    /// After an error, earlier ones may be stored.
     pub fn put_all(&self, messages: &[NewMessage<'_>]) -> Result<Stored, StoreError> {
         self.engine.appender.put_all(messages)
     }

@@ -41,13 +41,13 @@ def check_private(what: str, path: object, mode: int) -> None:
     """
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(
-            f"others than its owner may read {what} `{path}` (mode {stat.S_IMODE(mode):04o}): run "
-            f"`chmod 600 {path}`"
+            f"users other than its owner may read {what} `{path}` (mode {stat.S_IMODE(mode):04o}): "
+            f"run `chmod 600 {path}`"
         )
 
 
 def warn_of_readers(key: str | None) -> None:
-    """Warn if others than its owner may read the file of a private key.
+    """Warn if users other than its owner may read the file of a private key.
 
     Args:
         key: The file, if there is one.
@@ -62,7 +62,8 @@ def warn_of_readers(key: str | None) -> None:
         return
     if mode & (stat.S_IRGRP | stat.S_IROTH):
         log.get("pyrmq.tls").warning(
-            "others than its owner may read the private key `%s` (mode %04o): run `chmod 600 %s`",
+            "users other than its owner may read the private key `%s` (mode %04o): "
+            "run `chmod 600 %s`",
             key,
             mode,
             key,

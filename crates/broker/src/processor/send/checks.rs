@@ -53,7 +53,7 @@ pub(crate) fn refuse_unsupported(
     } else if sys_flag::transaction(header.sys_flag) == sys_flag::TRANSACTION_ROLLBACK {
         "the sysFlag says that the message is rolled back: nobody would ever read it"
     } else if parsed.is_bad_delay {
-        "the property DELAY is no number"
+        "the property DELAY is not a number"
     } else {
         return Ok(());
     };

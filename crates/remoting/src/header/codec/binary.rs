@@ -214,7 +214,7 @@ pub(super) fn close(fields: usize, out: &mut [u8]) -> Result<(), WireError> {
     fill_length(fields, "fields", out)
 }
 
-/// Fills in the length in front of the bytes that begin at `start`.
+/// Fills in the length before the bytes that begin at `start`.
 fn fill_length(start: usize, what: &'static str, out: &mut [u8]) -> Result<(), WireError> {
     let length = word(out.len().saturating_sub(start), what)?;
     let place = out.get_mut(start.saturating_sub(4)..);

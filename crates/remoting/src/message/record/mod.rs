@@ -47,7 +47,7 @@ pub const SYS_FLAG_AT: usize = 36;
 pub const MAX_TOPIC_V1: usize = 127;
 const WHAT: &str = "message record";
 
-/// A message about to become a record.
+/// A message to be encoded as a record.
 #[derive(Debug, Clone, Copy)]
 pub struct NewRecord<'a> {
     /// Topic; over 127 bytes the record becomes V2.
@@ -62,7 +62,7 @@ pub struct NewRecord<'a> {
     pub physical_offset: i64,
     /// See [`sys_flag`]; the two host bits are set from the hosts.
     pub sys_flag: i32,
-    /// When the producer made it, ms.
+    /// When the producer created it, ms.
     pub born_timestamp_ms: i64,
     /// The sender's address.
     pub born_host: SocketAddr,

@@ -30,7 +30,7 @@ pub enum Direction {
     Answers,
 }
 
-/// What becomes of bytes.
+/// What happens to bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Passage {
     /// The bytes arrive.
@@ -50,7 +50,7 @@ pub struct DirectionFaults {
     pub delay: Duration,
     /// Maximum rate in bytes per second.
     pub rate: Option<u64>,
-    /// What becomes of bytes.
+    /// What happens to bytes.
     pub passage: Passage,
 }
 

@@ -1,4 +1,4 @@
-//! The PROXY protocol, versions 1 and 2: a load balancer says in front of a connection's first byte whose it is
+//! The PROXY protocol, versions 1 and 2: a load balancer says before a connection's first byte whose it is
 //! (<https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt>).
 //!
 //! ```text
@@ -120,7 +120,7 @@ fn client(header: &[u8]) -> Result<Option<SocketAddr>, &'static str> {
         return Err("its fields are malformed");
     };
     if length != header.len() {
-        return Err("it goes on behind its end");
+        return Err("it continues after its end");
     }
     if header.starts_with(SIGNATURE) {
         check_tlvs(header)?;

@@ -1,5 +1,5 @@
-//! What happens to every request besides its row: a server checks it before the row serves it, a client signs it before
-//! it is queued (Apache `RPCHook`, `RequestPipeline`).
+//! What happens to every request apart from its row: a server checks it before the row serves it, a client signs it
+//! before it is queued (Apache `RPCHook`, `RequestPipeline`).
 
 use crate::command::Command;
 #[cfg(feature = "tls")]

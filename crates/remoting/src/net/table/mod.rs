@@ -32,8 +32,8 @@ pub trait RequestBatch: Send + fmt::Debug {
     /// Handles one request like [`Processor::process`]; the answer may wait for the end of the batch.
     fn process(&mut self, request: Command, peer: &Peer, reply: Reply);
 
-    /// Called after the last request that was there. It runs on the connection's task, in front of the write of the
-    /// answers, and must not block for long.
+    /// Called after the last request that had arrived. It runs on the connection's task, before the answers are
+    /// written, and must not block for long.
     fn end(&mut self);
 }
 
@@ -48,7 +48,7 @@ impl<F: Fn(Command, &Peer, Reply) + Send + Sync + 'static> Processor for F {
 pub enum Row {
     /// Rust, on the connection's task.
     Native(Arc<dyn Processor>),
-    /// Rust, on the connection's task, together with the other requests that were there: by the table's
+    /// Rust, on the connection's task, together with the other requests that had arrived: by the table's
     /// [`BatchProcessor`].
     Batched,
     /// A Python worker that pulls from the queue.

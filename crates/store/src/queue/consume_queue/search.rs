@@ -1,8 +1,8 @@
 //! Searches in a consume queue.
 //!
-//! Fillers stand for no message. They fill the oldest file in front of the queue's first index, and they stand in the
-//! middle of a queue whose log has lost records. A filler says nothing about the messages beside it: a search decides
-//! by the message before it.
+//! Fillers stand for no message. They fill the oldest file before the queue's first index, and they stand in the middle
+//! of a queue whose log has lost records. A filler says nothing about the messages beside it: a search decides by the
+//! message before it.
 
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CqUnit, to_i64};

@@ -59,7 +59,7 @@ pub(crate) struct ToCreate {
     pub(crate) base: i64,
     path: PathBuf,
     length: u64,
-    /// Number of fillers in front of the first unit that is written to it.
+    /// Number of fillers before the first unit that is written to it.
     fillers: usize,
 }
 
