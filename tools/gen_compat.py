@@ -82,8 +82,8 @@ _OLDER = (
     (
         "before 4.9.1",
         "answer a request that they do not know",
-        "no request is sent that they do not know, but for a `SimpleConsumer`'s: it gets no "
-        "messages, and logs that nobody answers",
+        "no request is sent that they do not know, except a `SimpleConsumer`'s: it gets no "
+        "messages, and logs that brokers do not answer",
     ),
 )
 
@@ -111,7 +111,7 @@ _POP_WITHOUT = (
 _CONSUMER_HEAD = """\
 
 ## Apache's integration tests of consumers
-The classes `client.consumer.*` (but for POP), `offset.*`, `delay.*` and `recall.*` of the module
+The classes `client.consumer.*` (except POP), `offset.*`, `delay.*` and `recall.*` of the module
 `test`, ported as those of POP; `retry.*` is among those. All pass on this broker and on a real one
 of 5.5.0.
 
