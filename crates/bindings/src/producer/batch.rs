@@ -47,7 +47,7 @@ impl Plan<'_, '_> {
 }
 
 /// One call in progress.
-struct Call<'a, 'py> {
+struct BatchCall<'a, 'py> {
     batch_target: &'a BatchTarget<'a>,
     py: Python<'py>,
     plan: &'a Plan<'a, 'py>,
@@ -105,7 +105,7 @@ fn launch_all<'py>(
         inner: plan.inner,
         timeout: plan.timeout,
     };
-    let mut call = Call {
+    let mut call = BatchCall {
         batch_target,
         py,
         plan,
@@ -143,7 +143,7 @@ fn check_same_topic(message: &Bound<'_, PyAny>, topic: &str) -> PyResult<()> {
     Err(Error::from(mixed).into_py(message.py()))
 }
 
-impl<'py> Call<'_, 'py> {
+impl<'py> BatchCall<'_, 'py> {
     fn raise(&self, error: ClientError) -> PyErr {
         Error::from(error).into_py(self.py)
     }

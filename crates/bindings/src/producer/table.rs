@@ -173,13 +173,13 @@ impl Table<'_> {
 }
 
 /// One call in progress.
-struct Call<'a, 'py> {
+struct TableCall<'a, 'py> {
     batch_target: BatchTarget<'a>,
     table: &'a Table<'py>,
     frames: Frames<'a, 'py>,
 }
 
-impl Call<'_, '_> {
+impl TableCall<'_, '_> {
     /// Sends one row. The inner result concerns this row; the outer error ends the call.
     fn add(&mut self, member: u32) -> PyResult<Result<(), BadRow>> {
         let row = usize::try_from(member).unwrap_or(usize::MAX);
@@ -308,7 +308,7 @@ fn send_table<'py>(
         inner: false,
         timeout: Duration::from_millis(timeout_ms),
     };
-    let mut call = Call {
+    let mut call = TableCall {
         batch_target,
         table: &table,
         frames: Frames::new(batch_target, py, &table.topic, settings, true),

@@ -145,7 +145,7 @@ impl BrokerFields {
 }
 
 /// The content of the files below `config/`.
-struct Tables {
+struct ConfigTables {
     topics: Topics,
     creators: TopicCreators,
     groups: Groups,
@@ -155,7 +155,7 @@ struct Tables {
     delays: Delays,
 }
 
-impl Tables {
+impl ConfigTables {
     fn load(
         options: &Options,
         delay_levels: Vec<i64>,
@@ -202,7 +202,7 @@ impl BrokerContext {
         // A start that fails before it has moved offsets back must leave that to the next one.
         store.set_unclean(store.health().recovered_from_crash);
         let delivered = Delivered::open(fs.clone(), &config, &store)?;
-        let tables = Tables::load(&options, delay_levels, delivered, file)?;
+        let tables = ConfigTables::load(&options, delay_levels, delivered, file)?;
         let pops = Pops::load(&options, held, file)?;
         let has_moved_back = move_back::move_back(&store, &tables.offsets, &tables.delays, &pops.orders);
         let timers = Timers::open(&store, fs)?;

@@ -79,7 +79,7 @@ impl OpenTransaction {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Tables {
+pub(crate) struct TransactionTables {
     /// The last transaction of each unique id. If no transaction has a half's offset, here or in `earlier`, the half
     /// has ended or there is a newer copy.
     pub(crate) open: HashMap<Box<str>, OpenTransaction>,
@@ -104,7 +104,7 @@ pub(crate) struct Tables {
     pub(crate) last_run_end: i64,
 }
 
-impl Tables {
+impl TransactionTables {
     /// The transaction with this unique id and this first half.
     pub(crate) fn get_mut(&mut self, id: &str, first_half: i64) -> Option<&mut OpenTransaction> {
         match self.open.get_mut(id) {
@@ -215,11 +215,11 @@ impl Tables {
 #[derive(Debug, Default)]
 pub(crate) struct Transactions {
     // Guards the tables of open and ended transactions.
-    tables: Mutex<Tables>,
+    tables: Mutex<TransactionTables>,
 }
 
 impl Transactions {
-    pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
+    pub(crate) fn tables(&self) -> MutexGuard<'_, TransactionTables> {
         lock(&self.tables)
     }
 
@@ -234,9 +234,9 @@ impl Transactions {
         half_from: Option<i64>,
         op_from: Option<i64>,
     ) -> Result<Self, StoreError> {
-        let mut tables = Tables {
+        let mut tables = TransactionTables {
             last_run_end: store.end_position(),
-            ..Tables::default()
+            ..TransactionTables::default()
         };
         let half_from = half_from.unwrap_or(0).max(store.min_offset(HALF_TOPIC, QUEUE));
         let op_from = op_from.unwrap_or(0).max(store.min_offset(OP_HALF_TOPIC, QUEUE));

@@ -52,13 +52,13 @@ enum Kind {
 }
 
 /// Group, kind, and queue, -1 for any: each has a line of its own.
-type Key = (String, Kind, i32);
+type LineKey = (String, Kind, i32);
 
 /// Waiting requests of one topic; the oldest of each line first.
-type ByGroup = BTreeMap<Key, BTreeSet<u64>>;
+type ByGroup = BTreeMap<LineKey, BTreeSet<u64>>;
 
 impl HeldPop {
-    fn key(&self) -> Key {
+    fn key(&self) -> LineKey {
         let kind = match self.request.code {
             request::NOTIFICATION => Kind::Notification,
             _ => Kind::Pop,
@@ -68,14 +68,14 @@ impl HeldPop {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingPops {
     next: u64,
     pops: HashMap<u64, HeldPop>,
     by_topic: HashMap<String, ByGroup>,
     times: BTreeSet<(i64, u64)>,
 }
 
-impl Waiting {
+impl WaitingPops {
     /// The oldest request of a line whose connection is open: the next sweep drops the others.
     fn first_open(&self, ids: &BTreeSet<u64>) -> Option<(u64, &HeldPop)> {
         let mut requests = ids.iter().filter_map(|id| Some((*id, self.pops.get(id)?)));
@@ -91,7 +91,7 @@ pub(crate) struct HeldPops {
     closed: AtomicBool,
     count: AtomicUsize,
     // Guards what waits. Held for moves only.
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingPops>,
     ready: UnboundedSender<HeldPop>,
     /// Notified when a request must wake earlier than all others so far.
     pub(crate) sooner: Notify,
@@ -114,7 +114,7 @@ impl HeldPops {
         (held, out)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, WaitingPops> {
         lock(&self.waiting)
     }
 
@@ -251,7 +251,7 @@ impl HeldPops {
         self.release(&mut waiting, &ids);
     }
 
-    fn release(&self, waiting: &mut Waiting, ids: &[u64]) {
+    fn release(&self, waiting: &mut WaitingPops, ids: &[u64]) {
         for id in ids {
             let Some(pop) = waiting.pops.remove(id) else {
                 continue;
@@ -272,7 +272,7 @@ impl HeldPops {
     }
 }
 
-fn forget(by_topic: &mut HashMap<String, ByGroup>, topic: &str, key: &Key, id: u64) {
+fn forget(by_topic: &mut HashMap<String, ByGroup>, topic: &str, key: &LineKey, id: u64) {
     let Some(groups) = by_topic.get_mut(topic) else {
         return;
     };

@@ -85,7 +85,7 @@ pub(super) enum Resume {
     Batched(Arc<dyn BatchProcessor>),
 }
 
-struct Waiting {
+struct WaitingRequest {
     missing: Missing,
     request: Command,
     reply: Reply,
@@ -93,7 +93,7 @@ struct Waiting {
     entry: BacklogEntry,
 }
 
-impl Waiting {
+impl WaitingRequest {
     /// The request's order key; `None`: it may overtake others.
     fn order_key(&self) -> Option<OrderKey> {
         let order_key = self.missing.order_key.as_deref()?;
@@ -112,7 +112,7 @@ fn order_key_of(peer: &Peer, order_key: &str) -> OrderKey {
 
 #[derive(Default)]
 struct WaitList {
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingRequest>,
     /// The order keys of requests that wait or are being served, each with the number of requests.
     order_keys: HashMap<OrderKey, usize>,
     /// Whether a thread serves the list.
@@ -123,7 +123,7 @@ struct WaitList {
 
 impl WaitList {
     /// Takes the requests that miss nothing and do not have to follow one that does.
-    fn take_ready(&mut self) -> Vec<Waiting> {
+    fn take_ready(&mut self) -> Vec<WaitingRequest> {
         let mut held = HashSet::new();
         let (ready, left) = std::mem::take(&mut self.waiting).into_iter().partition(|one| {
             let order_key = one.order_key();
@@ -215,7 +215,7 @@ impl AutoCreateQueue {
             }
         };
         let peer = reply.peer().clone();
-        let waiting = Waiting {
+        let waiting = WaitingRequest {
             missing,
             request: detached(request),
             reply,
@@ -254,13 +254,13 @@ impl AutoCreateQueue {
         }
     }
 
-    fn next_round(&self) -> Option<Vec<Waiting>> {
+    fn next_round(&self) -> Option<Vec<WaitingRequest>> {
         let mut list = lock(&self.list);
         list.has_worker = !list.waiting.is_empty();
         list.has_worker.then(|| std::mem::take(&mut list.waiting))
     }
 
-    fn next_ready(&self) -> Option<Vec<Waiting>> {
+    fn next_ready(&self) -> Option<Vec<WaitingRequest>> {
         let mut list = lock(&self.list);
         let ready = list.take_ready();
         if ready.is_empty() {
@@ -288,8 +288,8 @@ impl AutoCreateQueue {
     }
 
     /// A panic of one row must not take the other requests with it.
-    fn serve(&self, waiting: Vec<Waiting>) {
-        let order_keys = waiting.iter().map(Waiting::order_key).collect();
+    fn serve(&self, waiting: Vec<WaitingRequest>) {
+        let order_keys = waiting.iter().map(WaitingRequest::order_key).collect();
         let waiting = self.still_allowed(waiting);
         // The connections are read again once all are served.
         let mut entries = Vec::with_capacity(waiting.len());
@@ -331,7 +331,7 @@ impl AutoCreateQueue {
     }
 
     /// Refuses the requests whose users have lost their rights, and returns the others.
-    fn still_allowed(&self, waiting: Vec<Waiting>) -> Vec<Waiting> {
+    fn still_allowed(&self, waiting: Vec<WaitingRequest>) -> Vec<WaitingRequest> {
         if !self.context.checks_rights() {
             return waiting;
         }
@@ -350,12 +350,12 @@ impl AutoCreateQueue {
         allowed
     }
 
-    fn create_groups(&self, waiting: &[Waiting]) -> Result<(), Refusal> {
+    fn create_groups(&self, waiting: &[WaitingRequest]) -> Result<(), Refusal> {
         let groups: BTreeSet<&NewGroup> = waiting.iter().flat_map(|one| &one.missing.groups).collect();
         self.context.create_groups(&groups)
     }
 
-    fn create_topics(&self, waiting: &[Waiting]) -> Result<(), Refusal> {
+    fn create_topics(&self, waiting: &[WaitingRequest]) -> Result<(), Refusal> {
         let topics = waiting.iter().flat_map(|one| one.missing.topics.iter().cloned());
         self.context.create_topics(topics.collect())
     }

@@ -111,7 +111,7 @@ pub struct HeartbeatEffect {
 }
 
 #[derive(Debug, Default)]
-struct Tables {
+struct ClientTables {
     consumers: HashMap<String, Consumers>,
     producers: HashMap<String, HashMap<u64, Client>>,
     /// Number of producer groups of each connection that has any.
@@ -122,7 +122,7 @@ struct Tables {
     ids: HashMap<u64, HashSet<String>>,
 }
 
-impl Tables {
+impl ClientTables {
     fn forget_producer(counts: &mut HashMap<u64, usize>, peer: u64) {
         if let Some(count) = counts.get_mut(&peer) {
             *count -= 1;
@@ -137,7 +137,7 @@ impl Tables {
 #[derive(Debug, Default)]
 pub struct Clients {
     // Guards both tables. Pulls read it; heartbeats and lost connections write it.
-    tables: RwLock<Tables>,
+    tables: RwLock<ClientTables>,
 }
 
 impl Clients {
@@ -193,7 +193,7 @@ impl Clients {
     /// Binds a client id to a user for as long as a connection with it is open. False: it is bound to another user.
     pub fn claim_id(&self, id: &str, user: &Arc<str>, peer: u64) -> Result<bool, TooMany> {
         let mut tables = self.write();
-        let Tables { owners, ids, .. } = &mut *tables;
+        let ClientTables { owners, ids, .. } = &mut *tables;
         if owners.get(id).is_some_and(|(owner, _)| owner != user) {
             return Ok(false);
         }
@@ -212,7 +212,7 @@ impl Clients {
     /// Releases the client ids of a connection that is closed.
     pub fn release_ids(&self, peer: u64) {
         let mut tables = self.write();
-        let Tables { owners, ids, .. } = &mut *tables;
+        let ClientTables { owners, ids, .. } = &mut *tables;
         for id in ids.remove(&peer).unwrap_or_default() {
             if let Some((_, connections)) = owners.get_mut(&id) {
                 *connections -= 1;
@@ -242,14 +242,14 @@ impl Clients {
     /// Removes a client from a producer group.
     pub fn leave_producers(&self, group: &str, peer: u64) {
         let mut tables = self.write();
-        let Tables {
+        let ClientTables {
             producers,
             producer_groups,
             ..
         } = &mut *tables;
         if let Some(members) = producers.get_mut(group) {
             if members.remove(&peer).is_some() {
-                Tables::forget_producer(producer_groups, peer);
+                ClientTables::forget_producer(producer_groups, peer);
             }
             if members.is_empty() {
                 producers.remove(group);
@@ -280,7 +280,7 @@ impl Clients {
             }
         }
         tables.consumers.retain(|_, group| !group.members.is_empty());
-        let Tables {
+        let ClientTables {
             producers,
             producer_groups,
             ..
@@ -289,7 +289,7 @@ impl Clients {
             members.retain(|peer, client| {
                 let is_gone = gone(client);
                 if is_gone {
-                    Tables::forget_producer(producer_groups, *peer);
+                    ClientTables::forget_producer(producer_groups, *peer);
                 }
                 !is_gone
             });
@@ -356,11 +356,11 @@ impl Clients {
         )
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Tables> {
+    fn read(&self) -> RwLockReadGuard<'_, ClientTables> {
         read(&self.tables)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Tables> {
+    fn write(&self) -> RwLockWriteGuard<'_, ClientTables> {
         write(&self.tables)
     }
 }

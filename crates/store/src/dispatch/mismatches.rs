@@ -27,13 +27,13 @@ const MAX_CHECKED_AT_END: usize = 64;
 pub(crate) struct Mismatches {
     state: Arc<StoreState>,
     log: Arc<CommitLog>,
-    found: Mutex<Found>,
+    found: Mutex<MismatchedUnits>,
     /// Whether a queue has a wrong unit.
     is_queue_damaged: AtomicBool,
 }
 
 #[derive(Default)]
-struct Found {
+struct MismatchedUnits {
     unchecked: VecDeque<Mismatch>,
     /// Position and size of all units that were found, checked or not.
     known: HashSet<(i64, i32)>,
@@ -49,7 +49,7 @@ struct Mismatch {
     size: i32,
 }
 
-impl Found {
+impl MismatchedUnits {
     fn is_damaged(&self, position: i64) -> bool {
         self.damaged.iter().any(|part| part.contains(&position))
     }

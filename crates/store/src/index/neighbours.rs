@@ -54,7 +54,7 @@ impl Gaps {
 
 /// The result of reading a part of a [`Gap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum GapRead {
     /// A record with a key: a file is missing.
     Key,
     /// The end of the gap: no file is missing.
@@ -79,35 +79,35 @@ impl Gap {
     }
 
     /// What the start finds. An error counts as the end: what cannot be read could not be found by its key anyway.
-    fn read_at_start(&mut self, log: &CommitLog) -> Found {
+    fn read_at_start(&mut self, log: &CommitLog) -> GapRead {
         self.read(log, MAX_START_BYTES).unwrap_or_else(|error| {
             self.warn_unread(&error);
-            Found::End
+            GapRead::End
         })
     }
 
     /// Reads on, `max_bytes` or a little more.
-    fn read(&mut self, log: &CommitLog, max_bytes: i64) -> Result<Found, StoreError> {
+    fn read(&mut self, log: &CommitLog, max_bytes: i64) -> Result<GapRead, StoreError> {
         let limit = self.end.min(self.next + max_bytes);
         let mut reader = LogReader::new(log, self.next, false);
         while reader.position() < limit {
             match reader.step()? {
-                Step::Record(record) if record.physical_offset >= self.end => return Ok(Found::End),
+                Step::Record(record) if record.physical_offset >= self.end => return Ok(GapRead::End),
                 Step::Record(record) if self.indexed != Some(record.physical_offset) && has_key(&record) => {
-                    return Ok(Found::Key);
+                    return Ok(GapRead::Key);
                 }
                 Step::Record(_) => {}
                 Step::End(_) => {
                     self.next = reader.position();
-                    return Ok(Found::Damage);
+                    return Ok(GapRead::Damage);
                 }
             }
         }
         self.next = reader.position();
         Ok(if self.next < self.end {
-            Found::Nothing
+            GapRead::Nothing
         } else {
-            Found::End
+            GapRead::End
         })
     }
 
@@ -144,17 +144,17 @@ impl KeyIndex {
         {
             let before = gap.next;
             let read = gap.read(log, left).and_then(|found| match found {
-                Found::Damage => gap.pass_damage(log).map(|()| Found::Nothing),
+                GapRead::Damage => gap.pass_damage(log).map(|()| GapRead::Nothing),
                 found => Ok(found),
             });
             left -= gap.next - before;
             match read {
-                Ok(Found::Key) => {
+                Ok(GapRead::Key) => {
                     gap.warn_missing();
                     return Ok(true);
                 }
-                Ok(Found::Nothing | Found::Damage) => {}
-                Ok(Found::End) => drop(gaps.remove(0)),
+                Ok(GapRead::Nothing | GapRead::Damage) => {}
+                Ok(GapRead::End) => drop(gaps.remove(0)),
                 Err(error) if error.is_passing() => return Err(error),
                 Err(error) => {
                     gap.warn_unread(&error);
@@ -221,12 +221,12 @@ pub(super) fn may_follow(
 ) -> bool {
     let mut gap = Gap::between(log, before, file);
     match gap.read_at_start(log) {
-        Found::Key => {
+        GapRead::Key => {
             gap.warn_missing();
             return false;
         }
-        Found::End => {}
-        Found::Nothing | Found::Damage => gaps.push(gap),
+        GapRead::End => {}
+        GapRead::Nothing | GapRead::Damage => gaps.push(gap),
     }
     true
 }

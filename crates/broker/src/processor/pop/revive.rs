@@ -36,7 +36,7 @@ const DUE: Duration = Duration::from_millis(20);
 const FAILED: Duration = Duration::from_secs(1);
 
 /// What an acknowledgement names of its pop check point.
-type Key = (String, String, i32, i64, i64);
+type CheckPointKey = (String, String, i32, i64, i64);
 
 /// The pop check points of one queue that are not done.
 #[derive(Debug)]
@@ -46,14 +46,14 @@ struct ReviveQueue {
     next: i64,
     /// By offset.
     pending: BTreeMap<i64, Pending>,
-    by_key: HashMap<Key, i64>,
+    by_key: HashMap<CheckPointKey, i64>,
     committed: Option<i64>,
 }
 
 #[derive(Debug)]
 struct Pending {
     point: PopCheckPoint,
-    key: Key,
+    key: CheckPointKey,
     /// Bits of the messages that are done or brought back.
     done: u32,
     /// Messages that were acknowledged when their time was over.

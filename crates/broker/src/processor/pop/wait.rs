@@ -33,7 +33,7 @@ impl<'a> QueueOrder<'a> {
 
 /// When a pop would find messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Messages {
+enum Availability {
     Now,
     /// When the first closed queue that has some opens by itself, in ms.
     From(i64),
@@ -109,7 +109,7 @@ impl Pop {
                 &group,
                 queue_id,
                 QueueOrder::new(wait.is_ordered, wait.attempt_id.as_deref()),
-            ) == Messages::Now
+            ) == Availability::Now
         {
             held.notify(&topic, &group, queue_id);
         }
@@ -136,7 +136,7 @@ impl Pop {
             })
         };
         let messages = self.messages(&topic, header.consumer_group, header.queue_id, order);
-        if messages == Messages::Now {
+        if messages == Availability::Now {
             return Ok(Outcome::answer(answer(true, false)));
         }
         let now_ms = long_polling::now_ms();
@@ -153,8 +153,8 @@ impl Pop {
             filter,
             deadline_ms,
             wake_ms: match messages {
-                Messages::From(opens_at) => wake_ms(Some(opens_at), deadline_ms),
-                Messages::Now | Messages::None => deadline_ms,
+                Availability::From(opens_at) => wake_ms(Some(opens_at), deadline_ms),
+                Availability::Now | Availability::None => deadline_ms,
             },
             is_complete: true,
             full: answer(false, true),
@@ -162,7 +162,7 @@ impl Pop {
     }
 
     /// Looks for messages after the group's offsets.
-    fn messages(&self, topic: &Topic, group: &str, queue_id: i32, order: QueueOrder<'_>) -> Messages {
+    fn messages(&self, topic: &Topic, group: &str, queue_id: i32, order: QueueOrder<'_>) -> Availability {
         let context = &self.context;
         let mut opens_at = None;
         let mut has = |name: &str, queue_id: i32| {
@@ -187,7 +187,7 @@ impl Pop {
             queue_id..queue_id + 1
         };
         if queues.any(|queue_id| has(name, queue_id)) {
-            return Messages::Now;
+            return Availability::Now;
         }
         let retries = retry_topics(context, name, group);
         let is_retried = matches!(order, QueueOrder::Any)
@@ -196,9 +196,9 @@ impl Pop {
                 topic.is_some_and(|topic| (0..topic.read_queue_nums).any(|queue_id| has(name, queue_id)))
             });
         match opens_at {
-            _ if is_retried => Messages::Now,
-            Some(opens_at) => Messages::From(opens_at),
-            None => Messages::None,
+            _ if is_retried => Availability::Now,
+            Some(opens_at) => Availability::From(opens_at),
+            None => Availability::None,
         }
     }
 }

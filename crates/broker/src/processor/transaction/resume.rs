@@ -2,7 +2,7 @@
 
 use crate::context::BrokerContext;
 use crate::delivery::half::{CommitSearch, copy_of_open, find_commit, first_known};
-use crate::delivery::transactions::{OpenTransaction, Tables};
+use crate::delivery::transactions::{OpenTransaction, TransactionTables};
 use crate::error::Refusal;
 use crate::message::properties::names;
 use crate::processor::Answer;
@@ -61,7 +61,7 @@ pub(crate) fn resume(context: &BrokerContext, request: &Command, _: &Peer) -> An
 }
 
 /// Claims the transaction, so that only one of two concurrent requests writes, and no end is served before that.
-fn claim(tables: &mut Tables, key @ (id, first): (&str, i64)) -> Result<(), Refusal> {
+fn claim(tables: &mut TransactionTables, key @ (id, first): (&str, i64)) -> Result<(), Refusal> {
     refuse_open(tables, key)?;
     let claim = OpenTransaction {
         ending: true,
@@ -74,7 +74,7 @@ fn claim(tables: &mut Tables, key @ (id, first): (&str, i64)) -> Result<(), Refu
 /// Puts the stored copy in place of the claim. If the producer has sent the half once more meanwhile, that transaction
 /// stays, and the copy is superseded.
 fn settle(
-    tables: &mut Tables,
+    tables: &mut TransactionTables,
     (id, first): (&str, i64),
     stored: Result<Stored, Refusal>,
 ) -> Result<(), Refusal> {
@@ -90,7 +90,7 @@ fn settle(
 }
 
 /// Refuses a transaction if it or another one with its unique id is open.
-fn refuse_open(tables: &Tables, (id, first): (&str, i64)) -> Result<(), Refusal> {
+fn refuse_open(tables: &TransactionTables, (id, first): (&str, i64)) -> Result<(), Refusal> {
     if tables.open.contains_key(id) || tables.earlier.contains_key(&first) {
         return Err(is_open());
     }

@@ -58,9 +58,9 @@ pub(crate) struct PopAnswer {
 }
 
 /// Numbers of an answer's header, by source and queue, or by a key that Apache calls `queueOffset`.
-struct Numbers<'a>(HashMap<(&'static str, &'a str), i64>);
+struct HeaderNumbers<'a>(HashMap<(&'static str, &'a str), i64>);
 
-impl<'a> Numbers<'a> {
+impl<'a> HeaderNumbers<'a> {
     /// Reads `source key number;source key number`.
     fn read(field: &'static str, text: Option<&'a str>) -> Result<Self, WireError> {
         let mut numbers = HashMap::new();
@@ -103,8 +103,8 @@ pub(crate) fn read(
     header: &PopMessageResponseHeader<'_>,
     body: &Bytes,
 ) -> Result<PopAnswer, WireError> {
-    let starts = Numbers::read("startOffsetInfo", header.start_offset_info)?;
-    let counts = Numbers::read("orderCountInfo", header.order_count_info)?;
+    let starts = HeaderNumbers::read("startOffsetInfo", header.start_offset_info)?;
+    let counts = HeaderNumbers::read("orderCountInfo", header.order_count_info)?;
     let tags = sent.subscription.tags();
     let mut first_offsets: HashMap<(&str, i32), i64> = HashMap::new();
     let all = Subscription::tags_of("*", 0);

@@ -12,14 +12,14 @@ use std::time::Instant;
 /// Messages by the second in which their time ends.
 type Ends = BTreeMap<u64, usize>;
 /// By topic and broker.
-type Numbers = BTreeMap<Arc<str>, BTreeMap<Arc<str>, Ends>>;
+type CountsByTopic = BTreeMap<Arc<str>, BTreeMap<Arc<str>, Ends>>;
 
 /// The numbers by topic and broker.
 #[derive(Debug)]
 pub(crate) struct InHand {
     started: Instant,
     // Guards the numbers. Nothing else is locked under it.
-    counts: Mutex<Numbers>,
+    counts: Mutex<CountsByTopic>,
 }
 
 impl Default for InHand {

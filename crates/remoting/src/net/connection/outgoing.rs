@@ -33,7 +33,7 @@ enum Segment {
 }
 
 /// A frame that could not be encoded, and the error.
-pub(super) type Refused = (Command, WireError);
+pub(super) type Unencodable = (Command, WireError);
 
 #[derive(Debug, Default)]
 pub(super) struct WriteBatch {
@@ -52,7 +52,7 @@ impl WriteBatch {
     }
 
     /// Takes frames from the front of `ready`. The batch must be empty. Frames that cannot be encoded go to `refused`.
-    pub(super) fn fill(&mut self, ready: &mut SendQueue, refused: &mut Vec<Refused>) {
+    pub(super) fn fill(&mut self, ready: &mut SendQueue, refused: &mut Vec<Unencodable>) {
         self.at = 0;
         self.body_at = 0;
         self.heads.clear();
