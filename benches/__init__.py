@@ -1,1 +1,1 @@
-"""Benchmarks; see README.md beside this file."""
+"""Benchmarks; see README.md in this folder."""

@@ -23,7 +23,7 @@ COLOURS = {"better": "#2f7ed8", "worse": "#c0504d", "range": "#333333", "grid": 
 
 
 def ratios(rows: Sequence[Row], machines: Sequence[dict[str, Any]]) -> str:
-    """Draw the ratio of each row that has another system beside it, in the given order."""
+    """Draw the ratio of each row that compares with another system, in the given order."""
     drawn = [row for row in rows if row.ratio() is not None and row.rival not in OWN]
     largest = max((max(row.ratios()) for row in drawn), default=1.0)
     scale = BARS / max(largest, 1.0)

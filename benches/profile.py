@@ -102,7 +102,7 @@ def server(home: Path, row: str) -> Iterator[tuple[str, int]]:
 
 
 def client(*words: str, before: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
-    """Return command and environment of the load, behind the words of a tool."""
+    """Return command and environment of the load, after the words of a tool."""
     command = [*before, sys.executable, "-P", str(ROOT / "benches/loads.py"), *words]
     return command, {**os.environ, "PYTHONPATH": f"{ROOT / 'python'}{os.pathsep}{ROOT}"}
 

@@ -209,7 +209,7 @@ LATENCY_HEAD = (
 def latency_table(rows: Sequence[Row]) -> str:
     """Return the percentiles of all turns of the rows that send on a schedule; empty without one.
 
-    How late the sends began stands beside each: because the generator woke late, or because an
+    Each row also has how late the sends began: because the generator woke late, or because an
     earlier send took longer than the time between two.
     """
     lines = []

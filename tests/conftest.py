@@ -24,7 +24,7 @@ MAX_RERUNS = 5
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Search what the run leaves behind for the secrets that it used."""
+    """Search the files that the run has left for the secrets that it used."""
     config.pluginmanager.register(SecretSearch())
 
 

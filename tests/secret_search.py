@@ -1,4 +1,4 @@
-"""Searches what a whole run leaves behind for the secrets that its tests used.
+"""Searches the files that a whole run has left for the secrets that its tests used.
 
 Secrets become known by themselves: each secret that a `Credentials` or a `Tls` of this process
 gets, and each password in a file of users or credentials that the run wrote. What a program says is

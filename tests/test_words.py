@@ -497,7 +497,7 @@ def _rust(text: str) -> tuple[str, list[tuple[int, str]]]:
 def _python(text: str) -> tuple[str, list[tuple[int, str]]]:
     """Return names, and the lines of comments and docstrings with their numbers.
 
-    As in `_rust`, but a comment behind code is not padded: `# noqa` cannot be broken.
+    As in `_rust`, but a comment after code is not padded: `# noqa` cannot be broken.
     """
     names, prose = [], []
     statement_begins = True

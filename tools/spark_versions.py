@@ -1,7 +1,7 @@
 """Run tests/spark on other releases of PySpark: `spark_versions.py [--install-only] [VERSION ...]`.
 
-Each release is installed beside the environment, into target/pyspark/VERSION, and comes first on
-the path. 4.1 stands for the newest 4.1.x. The exit status is that of the first run that failed.
+Each release is installed apart from the environment, into target/pyspark/VERSION, and comes first
+on the path. 4.1 stands for the newest 4.1.x. The exit status is that of the first run that failed.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _send_once(connection: Connection) -> None:
 
 
 def _lone(producer: Producer, count: int) -> float:
-    """Return the median time of a send to a topic that nobody reads, in µs."""
+    """Return the median time of a send to a topic without readers, in µs."""
     took = []
     for _ in range(count):
         began = time.perf_counter()

@@ -41,7 +41,7 @@ IDLE_CPU = 0.05
 
 
 def pop_rows(sides: list[Side], driver: Driver, *, rounds: int, count: int) -> list[Row]:
-    """Measure a backlog that is popped and acknowledged: Java's client, and ours beside it."""
+    """Measure a backlog that is popped and acknowledged: by Java's client, and by ours."""
     java = Row(
         name="pop-ack",
         what=f"Java push consumer by POP draining a backlog, {THREADS} threads",

@@ -1,4 +1,4 @@
-"""Rows of TLS and of signed requests: our secured server beside our plain one."""
+"""Rows of TLS and of signed requests: our secured server compared with our plain one."""
 
 from __future__ import annotations
 

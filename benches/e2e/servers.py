@@ -43,7 +43,7 @@ class Side:
         name: `ours` or `apache`.
         name_server: address for clients, `host:port`.
         broker_pid: the process whose CPU time counts as the broker's.
-        environment: variables that its clients need besides.
+        environment: more variables that its clients need.
         home: directory of the files of the server, if it is known.
     """
 

@@ -1,4 +1,4 @@
-"""The row `snapshot`: sends on a schedule beside `pyrmq store snapshot` of a store of 10 GB.
+"""The row `snapshot`: sends on a schedule during `pyrmq store snapshot` of a store of 10 GB.
 
 The full files of the log are sparse, since a snapshot links them and reads none of them. It has no
 rival: the sends are compared with those of the same broker while nothing else runs.
@@ -33,7 +33,7 @@ BODY = b"x" * 1024
 
 
 def snapshot_rows(rounds: int, scale: float) -> list[Row]:
-    """Measure sends alone and beside snapshots, one after the other; and each snapshot."""
+    """Measure sends alone and during snapshots, one after the other; and each snapshot."""
     segments, count = scaled(SEGMENTS, scale), scaled(SENDS, scale, 100)
     size = f"{segments * SEGMENT / 1e9:.0f} GB"
     sends = figure_row(

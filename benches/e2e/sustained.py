@@ -1,6 +1,6 @@
 """The row `sustained`: `produce` at full rate for so long that retention by size deletes all along.
 
-A fresh store profits from page cache that nobody has used yet, and it deletes nothing. So each side
+A fresh store profits from page cache that is still unused, and it deletes nothing. So each side
 sends without a pause until the time is up; what counts is the rate of the last quarter.
 """
 

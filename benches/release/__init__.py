@@ -1,1 +1,1 @@
-"""This build beside the figures of the release: `make figures`."""
+"""This build compared with the figures of the release: `make figures`."""

@@ -1,4 +1,4 @@
-"""The quick rows of `make bench` beside docs/figures.json, the figures of the release.
+"""The quick rows of `make bench` compared with docs/figures.json, the figures of the release.
 
 A part of `make nightly`. Figures of another machine, of a busy one or of another length are no
 measure: then they are not compared, and the reason is printed.

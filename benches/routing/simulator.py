@@ -126,7 +126,7 @@ class Ours:
         return sorted(self._failed)
 
     def answered(self, broker: str) -> None:
-        """Record that a probe was answered: the broker is back once its time is over."""
+        """Record that a probe was answered: the broker is back once its time has passed."""
         self._failed.discard(broker)
         known = self._faults.get(broker)
         if known is not None:

@@ -19,7 +19,8 @@ def by_hour(frame: DataFrame, late: str) -> DataFrame:
 
     Args:
         frame: messages with a JSON body.
-        late: how far behind the newest flight a window closes, as Spark writes intervals.
+        late: a window closes once a flight so much newer than its end has arrived; an interval as
+            Spark writes it.
     """
     from pyspark.sql import functions as F
 

@@ -2,7 +2,7 @@
 
 import sys
 
-# Not pyrmq.cli.main itself: the guard says so when another package of the same name shadows ours.
+# Not pyrmq.cli.main itself: the guard reports when another package of the same name shadows ours.
 from pyrmq_rocketmq import main
 
 sys.exit(main())

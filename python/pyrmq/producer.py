@@ -144,7 +144,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         self._lock = threading.RLock()
         self._futures: threading.Thread | None = None
         self._closed = False
-        # Whether Ctrl-C has interrupted the wait for a close, which goes on.
+        # Whether Ctrl-C has interrupted the wait for a close, which continues.
         self._is_interrupted = False
         self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(

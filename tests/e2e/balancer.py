@@ -1,4 +1,4 @@
-"""A load balancer in front of servers: it relays connections and says whose they are."""
+"""A load balancer in front of servers: it relays connections and names their clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def text_header(client: str, port: int) -> bytes:
 
 
 def binary_header(client: str, port: int) -> bytes:
-    """Version 2 of the header, with an empty type-length-value behind the addresses."""
+    """Version 2 of the header, with an empty type-length-value after the addresses."""
     addresses = socket.inet_aton(client) + socket.inet_aton(BALANCER) + struct.pack(">HH", port, 1)
     rest = addresses + b"\x04\x00\x00"
     return SIGNATURE + b"\x21\x11" + struct.pack(">H", len(rest)) + rest

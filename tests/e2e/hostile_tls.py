@@ -136,7 +136,7 @@ class Attack:
             _drain(peer)
 
     def renegotiation(self) -> None:
-        """Another handshake in the middle of a session, encrypted for nobody."""
+        """Another handshake in the middle of a session, encrypted with a key that no side has."""
         with self._secure(old=self._random.random() < 0.5) as peer:
             raw = socket.socket(fileno=os.dup(peer.fileno()))
             with raw:

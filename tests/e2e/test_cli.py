@@ -76,7 +76,7 @@ def test_lines_of_standard_input_are_messages(
     monkeypatch.setattr(sys, "stdin", text)
     assert pyrmq("send", "cli-c", "-", "--queue", "0") == ["sent 2500 messages to cli-c"]
     for _ in range(2):
-        # Repeated calls move nobody's progress.
+        # Repeated calls move no group's progress.
         seen = pyrmq("tail", "cli-c", "--from", "first", "--stop")
         assert [line.split("  ", 1)[1] for line in seen] == lines
     (first,) = pyrmq("tail", "cli-c", "--from", "first", "--count", "1")

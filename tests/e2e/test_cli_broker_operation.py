@@ -32,7 +32,7 @@ def two() -> Iterator[Cluster]:
 
 
 def can_commit(consumer: PushConsumer) -> bool:
-    """Commit; False while a broker is away."""
+    """Commit; False while a broker does not answer."""
     try:
         consumer.commit()
     except CommitError:
@@ -202,7 +202,7 @@ def test_a_rolling_restart_under_load_loses_nothing(two: Cluster) -> None:
         finally:
             stop.set()
             sender.join(60)
-        # Consumers look at routes every 30 s: until then they miss the broker that was away.
+        # Consumers look at routes every 30 s: until then they miss the broker that did not answer.
         await_true(lambda: seen >= set(sent) and can_commit(consumer), seconds=60)
     assert failed == []
     assert max(took) < 1.0

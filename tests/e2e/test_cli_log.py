@@ -262,7 +262,7 @@ def test_a_repaired_store_serves_what_the_choice_keeps(
 
 
 def killed(home: Path) -> None:
-    """Let the store look as if a kill had stopped it before its first checkpoint."""
+    """Make the store look as if a kill had stopped it before its first checkpoint."""
     for name in ("queueEnds", "checkpoint"):
         (home / "store" / name).unlink(missing_ok=True)
     abort = home / "store" / "abort"

@@ -151,7 +151,7 @@ def test_nothing_is_sent_once_the_time_of_a_call_is_over(
             return int(broker.health()["store"]["max_physical_offset"])
 
         ways["send"]("known", b"x", timeout=20)
-        # The call sends a heartbeat first, and gets its answer when its own time is over.
+        # The call sends a heartbeat first, and gets its answer when its own time has passed.
         with broker.network.delay(2 * TIME, direction="answers"):
             began = time.monotonic()
             looks = threading.Timer(TIME + LATE, lambda: at_its_end.append(log_end()))
@@ -224,7 +224,7 @@ with ThreadPoolExecutor(8) as threads:
     for (form, name), late in zip(asked, threads.map(lambda one: late_by(*one), asked)):
         print(f"{late:.3f} {form}: {name}", flush=True)
 """
-"""Makes each call in each form, some at once, by a name that nobody resolves."""
+"""Makes each call in each form, some at once, by a name that cannot be resolved."""
 
 
 def test_no_call_outlives_its_time_while_the_dns_is_silent(tmp_path: Path) -> None:

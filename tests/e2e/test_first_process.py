@@ -1,4 +1,4 @@
-"""A broker as process 1, as in a container: nobody reaps or signals for it."""
+"""A broker as process 1, as in a container: no other process reaps or signals for it."""
 
 from __future__ import annotations
 

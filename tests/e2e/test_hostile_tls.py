@@ -1,4 +1,4 @@
-"""A secured server under attack, and one whose files change, beside a client that goes on.
+"""A secured server under attack, and one whose files change, while a client keeps working.
 
 Where a time is bounded, it is the client's own: the time in which this machine woke its threads too
 late is taken off (``tests/chaos/watch.py``). ``--hostile-seconds`` says how long the attack lasts

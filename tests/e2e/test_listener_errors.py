@@ -1,4 +1,4 @@
-"""Consumers go on after errors around a listener: its outcome is none, or its log fails."""
+"""Consumers continue after errors around a listener: it returns no outcome, or logging fails."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def receive_all(
 def test_a_change_whose_answer_is_lost_leaves_the_receipt_in_doubt(
     rocketmq: Cluster, topic: str
 ) -> None:
-    """The broker has another handle then, which nobody knows: the message comes again."""
+    """The broker has another handle then, which no client knows: the message is delivered again."""
     make(rocketmq.name_server, topic, ["x"], queues=1)
     with SimpleConsumer(name_server=rocketmq.name_server, group="doubt") as consumer:
         consumer.subscribe(topic)
@@ -88,7 +88,7 @@ def test_an_acknowledgement_that_is_answered_too_late_is_an_error(
 def test_a_receive_does_not_raise_what_an_earlier_one_has_missed(
     rocketmq: Cluster, topic: str
 ) -> None:
-    """A topic is deleted while another still has messages: the failed pop concerns nobody later."""
+    """A topic is deleted while another still has messages: the failed pop affects no later one."""
     address = rocketmq.name_server
     make(address, topic, [])
     make(address, f"{topic}-gone", [])

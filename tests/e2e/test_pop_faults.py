@@ -99,7 +99,7 @@ def test_popped_messages_outlive_a_clock_that_jumps_a_day(
                 done = [one for one in fresh if one.body.endswith((b"0", b"1", b"2"))]
                 consumer.ack(done)
                 acked |= {one.body for one in done}
-            # Two days later every time is over.
+            # Two days later every time has passed.
             move(2 * DAY_S)
             deadline = time.monotonic() + 30.0
             while acked < sent:

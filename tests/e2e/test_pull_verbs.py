@@ -1,4 +1,4 @@
-"""What a polled consumer can do with its queues besides polling them."""
+"""What a polled consumer can do with its queues apart from polling them."""
 
 from __future__ import annotations
 

@@ -502,7 +502,7 @@ def test_a_broker_that_is_killed_and_starts_again_loses_nothing() -> None:
 
 
 def can_commit(consumer: PushConsumer) -> bool:
-    """Commit; False while a broker is away."""
+    """Commit; False while a broker does not answer."""
     try:
         consumer.commit()
     except CommitError:

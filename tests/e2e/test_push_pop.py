@@ -62,7 +62,7 @@ ANY_QUEUE = {("broker-a", -1), ("broker-b", -1)}
 
 
 def left(address: str, group: str, topic: str) -> list[bytes]:
-    """Receive what the group has not acknowledged and nobody has now."""
+    """Receive what the group has not acknowledged and no member has now."""
     with SimpleConsumer(name_server=address, group=group) as consumer:
         consumer.subscribe(topic)
         return [one.body for one in consumer.receive(32, wait=1.0)]

@@ -1,4 +1,4 @@
-"""After `pyrmq log repair`, nobody passes over what takes the places of the lost messages."""
+"""After `pyrmq log repair`, no group skips what takes the places of the lost messages."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_a_slow_hook_of_a_server_delays_no_native_row_and_no_answer() -> None:
 
     with server(Slow()) as names, Client() as client:
         try:
-            # The answer leaves before the hook that is slow behind it.
+            # The answer is sent before the slow hook that follows it.
             assert client.request(names.address, ECHO, timeout=15).code == ResponseCode.SUCCESS
             assert reached.wait(15)
             fields = {"topic": "none"}

@@ -24,7 +24,7 @@ MESSAGES = 40
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Cluster]:
-    """Two brokers in processes of their own, each behind a link that can fail."""
+    """Two brokers, each in its own process and behind a link that can fail."""
     with cluster(brokers=2, faults=True) as running:
         yield running
 

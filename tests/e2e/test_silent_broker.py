@@ -1,4 +1,4 @@
-"""Commands beside a broker that is frozen or was killed: bounded in time, and it is named."""
+"""Commands while a broker is frozen or was killed: they end in time, and name it."""
 
 from __future__ import annotations
 

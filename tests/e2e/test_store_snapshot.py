@@ -1,4 +1,4 @@
-"""`pyrmq store snapshot`, `restore`, `usage`, beside a running broker and on a stopped one."""
+"""`pyrmq store snapshot`, `restore`, `usage`, of a running broker and of a stopped one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Load:
 
     @property
     def acknowledged(self) -> set[str]:
-        """The bodies that a broker has acknowledged by now."""
+        """The bodies that a broker has acknowledged so far."""
         with self._lock:
             return set(self._acknowledged)
 
@@ -149,7 +149,7 @@ def test_full_segments_are_links_that_no_broker_writes(
     }
     assert sorted(links.values()) == [1] + [2] * (made["linked_bytes"] // SEGMENT)
     bytes_before = {name: (snapshot / "commitlog" / name).read_bytes() for name in links}
-    # Both go on: each on its own.
+    # Both continue, independently.
     running.stop_broker()
     running.start_broker()
     with Producer(name_server=running.name_server, compress_over_bytes=None) as producer:

@@ -139,7 +139,7 @@ def test_damage_with_good_records_behind_it_or_after_a_clean_stop_is_refused(
     killed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, data = end_of_log(killed)
-    # Nothing of it may be behind the checkpoint, which is whole.
+    # Nothing of it may be older than the checkpoint, which is whole.
     (killed / "checkpoint").unlink()
     with file.open("r+b") as log:
         log.seek(data.index(b"\xda\xa3\x20\xa7", 1000))

@@ -105,7 +105,7 @@ def test_a_store_that_another_tool_has_locked_is_copied_after_it(
             assert main(["store", "snapshot", str(broker.store), str(target)]) == 0
             other.join()
         assert seen == [True]
-        # It was held to the end: a start on the copy goes on where the broker stopped.
+        # It was held to the end: a start on the copy continues where the broker stopped.
         assert not (target / "abort").exists()
 
 

@@ -1,4 +1,4 @@
-"""Calls of `subscribe` that meet: of several threads and tasks, and beside checks of a pattern."""
+"""Calls of `subscribe` at the same time: by threads and tasks, and during checks of a pattern."""
 
 from __future__ import annotations
 

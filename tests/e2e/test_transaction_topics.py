@@ -41,7 +41,7 @@ def test_open_transactions_of_a_topic_that_is_made_again_appear_with_their_commi
             admin.create_topic("T", queues=queues)
             return COMMIT
 
-        # Every queue of both brokers holds one that nobody has ended.
+        # Every queue of both brokers holds one that has not been ended.
         for body in NUMBERS:
             producer.send_in_transaction("T", body, lambda _: UNKNOWN)
         within = producer.send_in_transaction("T", b"within", make_again)

@@ -2,7 +2,7 @@
 
 Everything is in ``${XDG_CACHE_HOME:-~/.cache}/pyrmq-tests``, outside the work tree::
 
-    rocketmq-5.5.0/lib/*.jar      the jars of one version; complete once ``complete`` is beside it
+    rocketmq-5.5.0/lib/*.jar      the jars of one version; complete once ``complete`` is next to it
     classes/5.5.0-<hash>/*.class  our programs compiled against them; the hash is over the sources
     go/<hash>, go/<hash>-tls      our program over the Go client; the hash is over the sources
     *.lock                        one lock file for each item being created

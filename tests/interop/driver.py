@@ -156,7 +156,7 @@ class Driver(JavaProcess):
                 self.call("push.stop", id=name)
 
     def pushed(self, consumer: str, count: int, *, timeout: float = 30.0) -> list[Row]:
-        """Wait until a push consumer has ``count`` messages or the time is over; return all."""
+        """Wait until a push consumer has ``count`` messages or the time has passed; return all."""
         rows: list[Row] = self.call_within(
             timeout + 30, "push.messages", id=consumer, count=count, timeout=int(timeout * 1000)
         )["messages"]

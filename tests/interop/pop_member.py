@@ -138,7 +138,7 @@ def main(name_server: str, topic: str, order: Order, seed: str) -> None:
             for message in found:
                 if choices.random() < 0.3 or message.receipt.time_left <= MARGIN_S:
                     if order == "queue":
-                        # It holds back those behind it.
+                        # It holds back those after it.
                         break
                     continue
                 _say(json.dumps(["try", message.body.decode()]))

@@ -148,7 +148,7 @@ class Model:
                     for _ in range(choices.randint(2, 12)):
                         self._receive(consumer, choices)
                 except RmqError:
-                    # A broker is down: go on.
+                    # A broker is down: continue.
                     self._stop.wait(0.2)
 
     def _kill_members(self, seed: int) -> None:
@@ -175,12 +175,12 @@ class Model:
         for delivery in deliveries:
             self._note(delivery)
         if self.order == "queue":
-            # The first that is not acknowledged holds back those behind it.
+            # The first that is not acknowledged holds back those after it.
             action: Action = choices.choice(["ack", "ack", "ignore"])
             if action == "ack":
                 for message, delivery in zip(found, deliveries, strict=True):
                     if not self._ack(consumer, message, delivery):
-                        # It comes again, and so would those behind it, although acknowledged.
+                        # It is delivered again, as would be those after it, although acknowledged.
                         return
             return
         for message, delivery in zip(found, deliveries, strict=True):

@@ -62,7 +62,7 @@ def named(prefix: str, number: int) -> list[bytes]:
 
 
 def had(driver: Driver, consumers: Iterable[str], prefix: str = "") -> list[list[bytes]]:
-    """Return the bodies that each consumer has by now, or those that begin so."""
+    """Return the bodies that each consumer has received, or those with a prefix."""
     found = [bodies(driver.pushed(one, 0, timeout=0)) for one in consumers]
     return [[body for body in one if body.startswith(prefix.encode())] for one in found]
 

@@ -240,7 +240,7 @@ def test_a_held_pull_is_answered_when_a_message_arrives(
         begin = time.monotonic()
         driver.send(producer, topic, prefix="second")
         assert len(driver.pushed(consumer, 2)) == 2
-        # A pull that nobody wakes is held for 15 s and more.
+        # A pull that is not woken is held for 15 s and more.
         assert time.monotonic() - begin < 12
 
 

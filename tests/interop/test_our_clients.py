@@ -39,7 +39,7 @@ def java_reads(driver: Driver, cluster: Cluster, topic: str, count: int) -> list
 
 
 def take(consumer: PullConsumer, count: int, seconds: float = POLL_S) -> list[ReceivedMessage]:
-    """Poll until there are `count` messages or the time is over."""
+    """Poll until there are `count` messages or the time has passed."""
     found: list[ReceivedMessage] = []
     deadline = time.monotonic() + seconds
     while len(found) < count and time.monotonic() < deadline:

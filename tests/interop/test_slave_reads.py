@@ -1,4 +1,4 @@
-"""Our consumers beside a real master and slave: hints are followed, the slave takes over."""
+"""Our consumers with a real master and slave: hints are followed, the slave takes over."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOPICS = ("hinted", "orphaned")
 COUNT = 2000
 BODY = bytes(2048)
 AHEAD = 65_536
-"""Less than what is stored, so that a consumer has to go on asking."""
+"""Less than what is stored, so that a consumer has to send more requests."""
 AT_ONCE = 8
 """Messages of one answer to a consumer that is behind (``maxTransferCountOnMessageInDisk``)."""
 
@@ -75,7 +75,7 @@ def pair() -> Iterator[Pair]:
         # A new slave gets its master's last segment only: it is to have all.
         "mappedFileSizeCommitLog": 64 * 1024 * 1024,
         "slaveReadEnable": "true",
-        # A reader that is behind at all is sent to the slave.
+        # A reader with any lag is sent to the slave.
         "accessMessageInMemoryMaxRatio": 0,
     }
     as_slave = {**options, "brokerRole": "SLAVE", "brokerId": 1}

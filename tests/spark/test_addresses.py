@@ -1,4 +1,4 @@
-"""Which address of a broker is read from, and how a read goes on at a new one. Without Spark."""
+"""Which address of a broker is read from, and how a read continues at a new one. Without Spark."""
 
 from __future__ import annotations
 

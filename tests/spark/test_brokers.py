@@ -36,7 +36,7 @@ NUMBERS = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Cluster]:
-    """Two brokers in processes of their own, behind links that can be slow."""
+    """Two brokers, each in its own process, behind links that can be slow."""
     with cluster(brokers=2, processes=True, faults=True, flush_disk_type="SYNC_FLUSH") as running:
         yield running
 
@@ -117,7 +117,7 @@ def run(spark: SparkSession, pair: Pair, tmp_path: Path) -> Iterator[Callable[..
 def test_a_killed_broker_stops_neither_the_others_nor_the_query(
     pair: Pair, run: Callable[..., StreamingQuery], seconds: float, most_lag: float
 ) -> None:
-    """The lag is that of rows of the broker that is there, in the query that is behind."""
+    """The lag counts the rows of the broker that answers, in the query that has not read them."""
     both = [Batches(), Batches()]
     pair.send(0, ["a0"])
     pair.send(1, ["b0"])

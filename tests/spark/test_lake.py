@@ -1,7 +1,7 @@
 """Pipelines into Delta and Iceberg tables: `make lake`. Their jars come from Maven Central.
 
 Each format runs on the newest Spark that it has a release for: Delta on the pinned PySpark, Iceberg
-on the one that `make lake` installs beside it.
+on the one that `make lake` installs next to it.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def test_bodies_of_a_schema_registry_are_read_as_the_docs_say(
     topic = new_topic(1)
 
     def framed(number: int, identity: int, name: str) -> bytes:
-        # Avro writes a small number as its double, and a text behind its length.
+        # Avro writes a small number as its double, and a text after its length.
         avro = bytes([identity * 2, len(name) * 2]) + name.encode()
         return b"\0" + number.to_bytes(4, "big") + avro
 

@@ -79,7 +79,7 @@ def test_the_fixture_with_spark_is_skipped_where_java_is_missing(tmp_path: Path)
 def test_a_pyspark_of_a_spark_distribution_has_no_metadata(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lies in a zip beside the JVM's files, where pip knows nothing of it."""
+    """It is in a zip next to the JVM's files, where pip does not know of it."""
     monkeypatch.setenv("JAVA_HOME", str(java_of(tmp_path / "java", "21.0.1")))
     known = importlib.metadata.version
 

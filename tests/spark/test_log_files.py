@@ -116,7 +116,7 @@ def test_a_spark_that_does_not_tell_where_a_stream_stands_reads_nothing_twice(
         begin = first.initialOffset()
         end = first.latestOffset()
         assert texts(first, begin, end) == [b"a", b"b", b"c"]
-        # The driver died before the first batch was done, and later behind it.
+        # The driver died before the first batch was done, and later after it.
         replayed = process()
         assert texts(replayed, replayed.initialOffset(), end) == [b"a", b"b", b"c"]
         producer.send("Untold", b"d")

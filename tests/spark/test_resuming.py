@@ -1,4 +1,4 @@
-"""Whether a pipeline may go on from its checkpoint. Without Spark."""
+"""Whether a pipeline may continue from its checkpoint. Without Spark."""
 
 from __future__ import annotations
 

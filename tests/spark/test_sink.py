@@ -205,12 +205,12 @@ def test_a_batch_that_was_sent_but_not_committed_by_spark_is_not_sent_again(
     newest = max(int(path.name) for path in (folder / "commits").glob("[0-9]*"))
     fence = folder / "pyrmq-sink" / f"{newest}.fence"
     assert fence.exists()
-    # As if the driver had died behind the fence: Spark runs the batch again.
+    # As if the driver had died after the fence was written: Spark runs the batch again.
     (folder / "commits" / str(newest)).unlink()
     (folder / "commits" / f".{newest}.crc").unlink(missing_ok=True)
     pipeline.run(delivery="exactly-once")
     assert bodies(spark, pipeline.target) == sorted(texts)
-    # As if it had died before the fence: the topic has the rows, and nothing says so.
+    # As if it had died before that: the topic has the rows, and no file records it.
     (folder / "commits" / str(newest)).unlink()
     (folder / "commits" / f".{newest}.crc").unlink(missing_ok=True)
     for path in (folder / "pyrmq-sink").iterdir():

@@ -44,7 +44,7 @@ class Gate:
         return future
 
     async def send(self, number: int, seconds: float = FAR) -> bool:
-        """Wait like a producer: in order, until there is capacity or the time is over."""
+        """Wait like a producer: in order, until there is capacity or the time has passed."""
         loop = asyncio.get_running_loop()
 
         def come_in() -> asyncio.Future[None]:

@@ -94,8 +94,8 @@ def test_a_run_that_leaves_secrets_somewhere_fails_and_names_each_place() -> Non
 
 
 def test_a_run_whose_secrets_lie_in_their_own_files_passes() -> None:
-    # As in an installed package: names of options beside files that name these options, and what
-    # stands in the place of a secret.
+    # As in an installed package: names of options, files that name these options, and what stands
+    # in the place of a secret.
     done = run(
         "\ndef test_names_of_options(tmp_path):\n"
         "    (tmp_path / 'tls.py').write_text('{\"keyPassword\": \"key_password\"}')\n"

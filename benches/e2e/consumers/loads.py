@@ -1,6 +1,6 @@
 """Consumers in a process of their own: `python -m benches.e2e.consumers.loads LOAD ADDRESS ...`.
 
-The rows beside this file measure them from outside, or read the JSON line that they print.
+The rows in this folder measure them from outside, or read the JSON line that they print.
 """
 
 from __future__ import annotations

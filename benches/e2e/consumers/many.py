@@ -148,7 +148,7 @@ class Holder:
 
 
 def _lone(producer: Producer, count: int = 1500) -> float:
-    """Return the median time of a send to a topic that nobody reads, in µs."""
+    """Return the median time of a send to a topic without readers, in µs."""
     took = []
     for _ in range(count):
         began = time.perf_counter()

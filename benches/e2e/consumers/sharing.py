@@ -21,7 +21,7 @@ Order = Literal["none", "queue"]
 
 
 def takeover_rows(rounds: int, _: float) -> list[Row]:
-    """Measure how long nobody reads the queues of a member that has ended."""
+    """Measure how long the queues of a member that has ended are not read."""
     cases: tuple[tuple[str, str, str, Order, signal.Signals], ...] = (
         ("takeover-kill", "killed with -9", "<= 1 s", "none", signal.SIGKILL),
         ("takeover-orderly", "killed with -9, orderly", "<= 31 s", "queue", signal.SIGKILL),

@@ -41,7 +41,7 @@ def _send_all(send: Callable[[bytes], object], body: bytes) -> list[float]:
 
 
 class Sender:
-    """Sends on the schedule in a thread of its own, beside a consumer in this one."""
+    """Sends on the schedule in its own thread, with a consumer in this one."""
 
     def __init__(self, send: Callable[[bytes], object], body: bytes) -> None:
         """Start."""

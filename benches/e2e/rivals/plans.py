@@ -1,4 +1,4 @@
-"""The rows of `--rows rivals`: which load of ours runs beside which of theirs."""
+"""The rows of `--rows rivals`: which load of ours is compared with which of theirs."""
 
 from __future__ import annotations
 

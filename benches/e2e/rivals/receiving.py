@@ -44,7 +44,7 @@ class Counted:
         return self.left > 0
 
     def clock(self, count: int) -> Clock:
-        """Return the times, as if all messages had come at the rate of the counted ones."""
+        """Return the times, as if all messages had arrived at the rate of the counted ones."""
         assert self._began is not None
         wall, cpu = since(self._began)
         factor = count / max(1, self._counted)

@@ -53,7 +53,7 @@ class GroupDescription:
         subscriptions: The filter of each topic, from its members.
         config: The group's settings on the first broker that has it, by Apache's names.
         conflicts: Topics that members subscribe to differently: the client ids of each filter. None
-            stands for members that do not subscribe to the topic. Such a group skips messages: a
+            means members that do not subscribe to the topic. Such a group skips messages: a
             broker keeps the subscription that it got last.
     """
 

@@ -1,9 +1,9 @@
 """Resets of offsets at brokers that leave them to the group's members.
 
 That is every broker before 5.1, and a later one with ``useServerSideResetOffset=false``, which is
-the default before 5.2. It tells connected members where to go on, and refuses if there are none, or
-if the group has not committed every queue. It looks at the topic only: a request for one queue
-would move all of them, to the beginning.
+the default before 5.2. It tells connected members where to continue, and refuses if there are
+none, or if the group has not committed every queue. It looks at the topic only: a request for one
+queue would move all of them, to the beginning.
 """
 
 from __future__ import annotations

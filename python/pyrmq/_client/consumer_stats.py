@@ -19,7 +19,7 @@ class QueueStats:
 
     Attributes:
         position: The offset that a commit would name; -1 until the start is known, and where
-            messages are popped: nobody owns a queue there.
+            messages are popped: no member owns a queue there.
         lag: Messages from there to the end of the queue, as of its broker's last answer; None
             before the first answer, and if messages are popped.
         waiting: Messages that were fetched and not handed out.

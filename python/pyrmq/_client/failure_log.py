@@ -67,7 +67,7 @@ class _Count:
         return self.line_at is None or now - self.line_at >= LINE_S
 
     def take(self, now: float) -> str:
-        """Return the line to log, and count anew."""
+        """Return the line to log, and start counting again."""
         more = "" if self.line_at is None else f"; {self.pending} more since the last such line"
         line, self.last = self.last + more, ""
         self.pending, self.line_at = 0, now

@@ -204,7 +204,7 @@ def get(name: str) -> logging.Logger:
 
 
 def log_raised(logger: logging.Logger, error: BaseException, text: str, *arguments: object) -> None:
-    """Log an exception in a thread that must go on; handlers of the application may raise, too.
+    """Log an exception in a thread that must continue; handlers of the application may raise, too.
 
     Example:
         >>> log_raised(get("pyrmq.producer"), ValueError("no"), "not answered")  # doctest: +SKIP

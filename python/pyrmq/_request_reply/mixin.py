@@ -122,7 +122,7 @@ class RequestMixin:
 
         Raises:
             ConfigError: The handle is invalid.
-            RouteError: The broker that has the message is away.
+            RouteError: The broker that has the message cannot be reached.
             BrokerError: The broker refused: it does not allow recalls (PermissionDenied; see
                 ``recallMessageEnable``), the message is due, or the broker has no timer.
 

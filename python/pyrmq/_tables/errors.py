@@ -22,7 +22,7 @@ class OptionError(ConfigError):
     """
 
     def __init__(self, option: str, problem: str) -> None:
-        """Keep the option's name beside the text; only `problem` shows the value."""
+        """Keep the option's name in addition to the text; only `problem` shows the value."""
         super().__init__(f"option {option}: {problem}")
         self.option = option
 

@@ -74,7 +74,7 @@ def batches(
         limit: rows after which to stop; 0: all.
 
     Raises:
-        BrokerAway: a broker was away for longer than that.
+        BrokerAway: a broker did not answer for longer than that.
         BrokerError: a broker refused.
         DataLossError: a range has expired in part.
         ProtocolError: a message cannot be read, and option onBadMessage is fail.
@@ -133,7 +133,7 @@ def _plain_topics(rows: pa.RecordBatch, options: Options) -> pa.RecordBatch:
 def _next_block(
     reader: RangeReader, options: Options, parts: Sequence[Part], patience_ms: int
 ) -> Block | None:
-    """Return the next rows; a broker that is away is tried at its newest address."""
+    """Return the next rows; a broker that does not answer is tried at its newest address."""
     since = time.monotonic()
     while True:
         try:

@@ -67,7 +67,7 @@ class _Line:
 class WaitingSends:
     """The waiting sends of one producer: for capacity, or for the only broker that they may go to.
 
-    Sends that wait for a broker have their own queue, so that those for others go on.
+    Sends that wait for a broker have their own queue, so that those for others continue.
 
     Args:
         await_capacity: Returns an awaitable that is done once there may be capacity for a message
@@ -140,7 +140,7 @@ class WaitingSends:
         return line is not None and line.has_before(number)
 
     async def _wait(self, broker: str | None, number: int, size: int, deadline: float) -> None:
-        """Wait until there may be capacity for this many bytes, or the time is over."""
+        """Wait until there may be capacity for this many bytes, or the time has passed."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         line = self._lines.get(broker)

@@ -77,7 +77,7 @@ class Producer(ConfiguredProducer):
         self._emptied: asyncio.Future[bool] | None = None
         self._has_hooks = bool(self._hooks)
         self._closed = False
-        # Whether the wait for a close was cancelled; the close goes on.
+        # Whether the wait for a close was cancelled; the close continues.
         self._is_interrupted = False
         self._unlog = log.serve(self)
         self._left = weakref.finalize(self, leave_loop, self._core, self._reader, self._outcomes)
@@ -493,7 +493,7 @@ class Producer(ConfiguredProducer):
             # Complete the futures of messages that failed because of the close.
             self._batcher.serve_futures(0)
         except BaseException:
-            # The end goes on, and fails what is on its way: the loop must still hear of that.
+            # The close continues, and fails what is on its way: the loop must still hear of that.
             self._is_interrupted = True
             if ending is not None:
                 ending.cancel()

@@ -127,7 +127,7 @@ class PushConsumer(ListeningConsumer):
         self._idle = asyncio.Event()
         self._done = self._timed_out = 0
         self._is_closed = asyncio.Event()
-        # Whether the wait for a close was cancelled; the close goes on.
+        # Whether the wait for a close was cancelled; the close continues.
         self._is_interrupted = False
 
     def subscribe(
@@ -479,7 +479,7 @@ class PushConsumer(ListeningConsumer):
                 self._unlog()
 
     async def _await_interrupted(self) -> None:
-        """Wait for the end of a close that was cancelled, which goes on in the background."""
+        """Wait for the end of a close that was cancelled, which continues in the background."""
         if self._is_interrupted:
             await asyncio.to_thread(self._control.shut, True)
 

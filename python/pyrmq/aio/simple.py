@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["SimpleConsumer"]
 
 _LATE_S = 0.02
-"""How often a call whose time is over checks for answers on their way."""
+"""How often a call whose time has passed checks for answers on their way."""
 
 
 class SimpleConsumer(ConfiguredSimpleConsumer):

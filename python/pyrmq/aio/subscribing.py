@@ -1,7 +1,7 @@
 """Subscriptions of event loops: made in a thread, undone when their caller is cancelled.
 
-A native subscription cannot be taken back before it has ended: only then is it known what there is
-to undo. A thread sees that, whatever becomes of the caller and of its loop.
+A native subscription cannot be undone before it has ended: only then is it known what there is to
+undo. A thread does that, even if the caller is cancelled or its loop is closed.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def follow(
 
     Raises:
         DataLossError: messages were deleted before they were read.
-        BrokerAway: a broker was away for longer.
+        BrokerAway: a broker did not answer for longer.
 
     Example:
         >>> for batch in follow("orders", columns=["body"]):  # doctest: +SKIP

@@ -58,7 +58,7 @@ class Listed:
         return ours, [name for name in weights if name not in names]
 
     def sums(self, others: Mapping[Any, tuple[float, ...]], width: int) -> tuple[float, ...]:
-        """Add up the counters of the other names, including those that are gone.
+        """Add up the counters of the other names, including those that no longer exist.
 
         Args:
             others: the counters of each other name.

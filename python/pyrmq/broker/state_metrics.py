@@ -133,7 +133,7 @@ def _open_files() -> int:
 
 
 def _revive(server: Broker, queues: list[tuple[int, int, int]]) -> Iterator[Family]:
-    """How far what brings popped messages back is behind, by queue of the revive topic."""
+    """Lag of the task that makes popped messages visible again, by queue of the revive topic."""
     node = node_of(server)
     labels = [(*node, str(queue)) for queue, *_ in queues]
     for name, text, at in (

@@ -5,7 +5,7 @@ outcomes at the end. A batch has as many messages as can be handled in a few mil
 calls are slow, so that other threads get the rest, and hundreds if they are fast, so that a message
 costs little more than its call.
 
-Another thread, the watch, checks for batches that take longer. It gives the messages behind a slow
+Another thread, the watch, checks for batches that take longer. It gives the messages after a slow
 call to other threads, and also the message of a call past its time limit.
 """
 
@@ -41,7 +41,7 @@ _log = logging.getLogger("pyrmq.consumer")
 _BATCH_S = 0.002
 """Time that the messages of one batch should take."""
 _SLOW_S = 0.02
-"""After a longer call the messages behind it go to other threads."""
+"""After a longer call the messages that follow go to other threads."""
 _IDLE_S = 0.25
 """Time between two checks of the watch while no batch is slow."""
 _QUIET_CHECKS = 4
@@ -88,7 +88,7 @@ class Batch:
         self.index = 0  # The first message of the call that runs.
         self.said = 0  # The outcomes of the messages before this one are reported.
         self.failed: Failed = []
-        self.is_cut = False  # The messages behind the running call were given away.
+        self.is_cut = False  # The messages after the running call were given away.
         self.is_abandoned = False  # Its own were, too: its outcome is ignored.
         # Held while an outcome is reported, so that the watch and the thread do not both do it.
         self.lock = threading.Lock()
@@ -203,7 +203,7 @@ class Pool:
         return not any(self._batches.values())
 
     def join(self, timeout: float) -> None:
-        """Wait for the threads; one that is stuck in a call stays behind.
+        """Wait for the threads; one that is stuck in a call keeps running.
 
         The native consumer is closed. A start that was interrupted comes here without :meth:`end`.
         """
@@ -436,7 +436,7 @@ class Pool:
                     seen[thread] = (batch, batch.index, now)
                 try:
                     self._check(thread, batch, now, since)
-                except Exception as error:  # noqa: BLE001 - the watch is over all other calls, too
+                except Exception as error:  # noqa: BLE001 - it watches all other calls, too
                     text = "group %s: messages behind a slow call were not passed on"
                     self._failures.add(text, self._group, kind=kind_of(error), error=error)
 
@@ -456,7 +456,7 @@ class Pool:
             self._cut(batch)
 
     def _cut(self, batch: Batch) -> None:
-        """Give the messages behind a call to other threads; those before it are done."""
+        """Give the messages after a call to other threads; those before it are done."""
         batch.is_cut = True
         ranges = batch.rest()
         with batch.lock:

@@ -81,7 +81,7 @@ class PullConsumer(PolledConsumer):
             :mod:`pyrmq.routing.allocate` or your own, which is called in a thread of the consumer.
             All members of a group must use the same; otherwise queues are read twice or not at all.
         broadcasting: Every member gets every message (Apache ``BROADCASTING``) and keeps its
-            offsets in a file of its own. The group has no retries: messages that fail are dropped.
+            offsets in its own file. The group has no retries: messages that fail are dropped.
             The file is named by `instance_name`, ``DEFAULT`` when empty: two members on one machine
             need different names.
         offset_dir: Folder of these files. Default: ``.rocketmq_offsets`` in the home directory.
@@ -191,7 +191,7 @@ class PullConsumer(PolledConsumer):
                 was_there = self._control.unsubscribe(topic, False)
         if failure is not None:
             raise failure
-        # Natively a topic is left already while nobody polls for too long.
+        # Natively a topic is left already while it is not polled for too long.
         if not was_there and not was_known:
             raise ConfigError(f"topic `{topic}` is not subscribed to")
 

@@ -44,7 +44,7 @@ _END_S = 5.0
 """Extra time that a second call of `close` waits for the commits of the first."""
 
 _running: set[PushConsumer] = set()
-"""Started consumers: they go on until closed, even without another reference."""
+"""Started consumers: they run until closed, even without another reference."""
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -54,7 +54,7 @@ class _StartStopped(BaseException):
 
 
 class PushConsumer(ListeningConsumer):
-    """Calls a function for each message of the group's topics, in threads of its own.
+    """Calls a function for each message of the group's topics, in its own threads.
 
     A message is done when its call returns. If the call raises, it is delivered again: after 10 s,
     then 30 s, and so on up to 2 h; after `max_tries` it goes to the topic ``%DLQ%<group>``. What
@@ -72,7 +72,7 @@ class PushConsumer(ListeningConsumer):
         consume_batch: Maximum messages per call. Above 1 a listener gets a list of messages, and
             they are done, or delivered again, together.
         time_limit: Seconds that a call may take. If it takes longer, its message is delivered
-            again, its stack is logged, and another thread goes on; the call itself cannot be
+            again, its stack is logged, and another thread takes over; the call itself cannot be
             stopped.
         max_tries: Redeliveries of a message that fails, before it becomes a dead letter. None: the
             group's setting on the broker (16 if it has none); unlimited with ``order="queue"``.
@@ -96,7 +96,7 @@ class PushConsumer(ListeningConsumer):
             :mod:`pyrmq.routing.allocate` or your own, which is called in a thread of the consumer.
             All members of a group must use the same; otherwise queues are read twice or not at all.
         broadcasting: Every member gets every message (Apache ``BROADCASTING``) and keeps its
-            offsets in a file of its own. The group has no retries: messages that fail are dropped.
+            offsets in its own file. The group has no retries: messages that fail are dropped.
             The file is named by `instance_name`, ``DEFAULT`` when empty: two members on one machine
             need different names.
         offset_dir: Folder of these files. Default: ``.rocketmq_offsets`` in the home directory.
@@ -128,7 +128,7 @@ class PushConsumer(ListeningConsumer):
         self._pool: Pool | None = None
         self._is_closed = threading.Event()
         self._closing_in: int | None = None
-        # Whether Ctrl-C has interrupted the wait for a close, which goes on.
+        # Whether Ctrl-C has interrupted the wait for a close, which continues.
         self._is_interrupted = False
         # Whether a signal interrupts the wait of `start` for servers.
         self._may_stop_start = False

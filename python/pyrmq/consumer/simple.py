@@ -179,8 +179,8 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
             messages: A message that was received or its receipt, or several.
 
         Raises:
-            ReceiptError: The message's time is over, it was acknowledged or given back before, or
-                its broker does not know the receipt. Or the broker answered after that time, or
+            ReceiptError: The message's time has passed, it was acknowledged or given back before,
+                or its broker does not know the receipt. Or the broker answered after that time, or
                 never answered a change of it; the message may then be delivered again.
             AckError: Some of several messages failed. It lists them; the others are done.
             RmqError: The broker did not answer: the message may be delivered again.
@@ -215,7 +215,7 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
 
         A call that Ctrl-C interrupts is finished in the background; a second one waits for that.
         Messages that were fetched and not returned are given back. Those that were returned and not
-        acknowledged are delivered again when their time is over.
+        acknowledged are delivered again when their time has passed.
 
         Example:
             >>> consumer.close()  # doctest: +SKIP

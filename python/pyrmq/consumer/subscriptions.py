@@ -568,7 +568,7 @@ class Subscriptions:
                 try:
                     self._control.unsubscribe(topic, True)
                 except RmqError as error:
-                    # It is gone nevertheless, and the others must go, too.
+                    # It is left nevertheless, and the others must be left, too.
                     if isinstance(error, ClosedError | ForkError):
                         raise
                     log_error("group %s: leaving %s", self._options.group, topic, error=error)

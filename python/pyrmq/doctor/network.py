@@ -143,7 +143,7 @@ def _resolved(host: str, port: int, timeout: float) -> Sequence[_Address] | str:
 
 
 def _secured(link: socket.socket, host: str, code: int, until: float) -> Dialed:
-    """Use TLS if the environment says so."""
+    """Use TLS if the environment asks for it."""
     tls = chosen_tls()
     if tls is None:
         return _request(link, code, until)

@@ -143,7 +143,7 @@ class Telemetry(SendHook):
         )
 
     def observe(self, producer: Observed, **attributes: str) -> None:
-        """Observe a producer's statistics by instruments, until the producer is gone.
+        """Observe a producer's statistics by instruments, until the producer is freed.
 
         Args:
             producer: The producer, blocking or async; it is not kept alive.

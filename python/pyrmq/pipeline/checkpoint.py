@@ -92,9 +92,9 @@ def status(pipeline: Pipeline) -> PipelineStatus:
 
 @contextmanager
 def running_note(pipeline: Pipeline) -> Iterator[None]:
-    """Record beside the checkpoint that a run is in progress, for `status`.
+    """Record next to the checkpoint that a run is in progress, for `status`.
 
-    The note is locked while the run's process exists. A killed process leaves the note behind,
+    The note is locked while the run's process exists. A killed process leaves the note there,
     without an end.
     """
     if "://" in str(pipeline.checkpoint):

@@ -20,7 +20,7 @@ class PipelineError(ConfigError):
     """
 
     def __init__(self, file: str, line: int | None, key: str | None, problem: str) -> None:
-        """Keep line and key beside the text."""
+        """Keep line and key in addition to the text."""
         where = [file]
         if line is not None:
             where.append(f"line {line}")

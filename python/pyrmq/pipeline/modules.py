@@ -1,4 +1,4 @@
-"""Ships a pipeline's own modules, which are beside its file, to Spark's workers.
+"""Ships a pipeline's own modules, which are next to its file, to Spark's workers.
 
 A function that a step registers with Spark is pickled by the name of its module, so the workers
 import it, too.

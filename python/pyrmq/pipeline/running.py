@@ -43,7 +43,7 @@ def run(
     on_batch: Callable[[BatchFigures], None] | None = None,
     stop: Event | None = None,
 ) -> Report:
-    """Run a pipeline to its end, and write its report beside the checkpoint.
+    """Run a pipeline to its end, and write its report next to the checkpoint.
 
     Args:
         spark: a session.

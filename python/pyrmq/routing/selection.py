@@ -38,7 +38,7 @@ class Fault(NamedTuple):
 class LatencyFaultTolerance:
     """Avoids brokers that were slow or failed (Apache's ``LatencyFaultToleranceImpl``).
 
-    A broker is used again when its time is over. Use any clock that only goes forward.
+    A broker is used again when its time has passed. Use any clock that only goes forward.
 
     Args:
         schedule: Rows of (latency from, avoided for), in ms, ascending. Default: Apache's.

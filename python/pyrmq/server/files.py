@@ -23,7 +23,7 @@ def expanded(path: str) -> str:
 
 
 def write_synced(path: str | os.PathLike[str], data: bytes) -> None:
-    """Replace a file: written beside it, synced, renamed, the directory synced.
+    """Replace a file: written under another name, synced, renamed, the directory synced.
 
     Raises:
         OSError: it cannot be written; the old file is still there.

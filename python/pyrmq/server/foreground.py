@@ -95,7 +95,7 @@ class _Terminal:
             self._fd = None
 
     def watch(self, poll: select.poll) -> None:
-        """Have `poll` return once the terminal is gone."""
+        """Have `poll` return once the terminal is closed."""
         if self._fd is not None:
             poll.register(self._fd, 0)
 

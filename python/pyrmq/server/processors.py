@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyrmq import _core
 
-# No more: a worker's requests wait behind a slow handler, even while another worker sleeps.
+# No more: a worker's requests wait for a slow handler, even while another worker sleeps.
 _BATCH = 1
 _WAIT_MS = 600_000
 _INT_MAX = 2**31 - 1

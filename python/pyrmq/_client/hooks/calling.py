@@ -1,4 +1,4 @@
-"""Calls hooks after an event: all of them, whatever one of them raises."""
+"""Calls hooks after an event: all of them, even if one of them raises."""
 
 from __future__ import annotations
 

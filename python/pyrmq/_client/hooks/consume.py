@@ -155,7 +155,7 @@ class ConsumeHooks:
 
         Raises:
             KeyboardInterrupt, SystemExit: With `in_loop` also those of hooks: they end the loop. A
-                thread of the consumer goes on.
+                thread of the consumer continues.
         """
         consuming = self._before(topic, messages, in_loop=in_loop)
         try:

@@ -83,12 +83,12 @@ class RequestHook:
         """Called once for each request whose ``before_request`` returned.
 
         Exceptions are logged. A client's call raises KeyboardInterrupt and SystemExit when all
-        hooks were called; a server goes on.
+        hooks were called; a server continues.
 
         Args:
             request: The object that ``before_request`` got.
             error: Why there is no answer; on a server the handler's exception. Otherwise None.
-            response: The answer, of whatever code: a `Command` on a client, a `Response` on a
+            response: The answer, with any code: a `Command` on a client, a `Response` on a
                 server, which has sent it. None after an error.
 
         Example:
@@ -156,7 +156,7 @@ class RequestHooks:
         error: BaseException | None,
         response: object,
     ) -> None:
-        """Call the hooks with an outcome, each of them whatever the others raise.
+        """Call the hooks with an outcome, each of them even if others raise.
 
         Raises:
             KeyboardInterrupt, SystemExit: The last that a hook raised.

@@ -200,7 +200,7 @@ class Hooks:
         return sending
 
     def after(self, sending: Sending, error: BaseException | None, result: object) -> None:
-        """Call the hooks with an outcome, each of them whatever the others raise.
+        """Call the hooks with an outcome, each of them even if others raise.
 
         Raises:
             KeyboardInterrupt, SystemExit: The last that a hook raised.
@@ -234,7 +234,7 @@ class Hooks:
         return result
 
     def ended(self, topic: str, message_id: str, state: TransactionState, *, asked: bool) -> None:
-        """Call the hooks with the end of a transaction, each of them whatever the others raise.
+        """Call the hooks with the end of a transaction, each of them even if others raise.
 
         Raises:
             KeyboardInterrupt, SystemExit: The last that a hook raised.

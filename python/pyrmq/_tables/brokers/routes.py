@@ -24,7 +24,7 @@ __all__ = ["AGAIN_S", "ROUTE_S", "Route", "Routes"]
 ROUTE_S = 30.0
 """How long a route is used before it is requested again, in seconds."""
 AGAIN_S = 1.0
-"""How long a route is used while a broker is away, in seconds."""
+"""How long a route is used while a broker does not answer, in seconds."""
 
 _log = logging.getLogger("pyrmq.spark")
 
@@ -84,7 +84,7 @@ class Routes:
 
         Args:
             topic: its name.
-            is_away: a broker is away, so that the route may have changed.
+            is_away: a broker does not answer, so that the route may have changed.
 
         Raises:
             NameServerUnreachable: no name server answers, and the route is not known.

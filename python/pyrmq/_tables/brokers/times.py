@@ -3,7 +3,7 @@
 A broker's own answer (SEARCH_OFFSET_BY_TIMESTAMP) is only a hint: brokers before Apache's fixes of
 #2661, #7074 and #7961 answer the last message when all are older than the time, and any of several
 messages with exactly that time. So the store times around the answer are read, for all queues in
-the same round trips, and the search goes on by halves where the hint was wrong.
+the same round trips, and where the hint was wrong the search continues by halves.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Spark hands options over as strings with lower-case names, so they are read here once into a frozen
 class; no other file sees a raw option. An unknown name is an error that suggests the closest known
-one. An option that is not built yet is an error that says so: none is ever ignored.
+one. An option that is not built yet is an error: none is ever ignored.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def await_brokers(
     Args:
         options: the read's options.
         cluster: the cluster to read from.
-        all_of_route: fail when a broker of the route does not answer; otherwise go on without it
+        all_of_route: fail when a broker of the route does not answer; otherwise continue without it
             as long as another one answers.
         clock: seconds, monotonic.
         sleep: waits seconds.

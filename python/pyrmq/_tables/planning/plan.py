@@ -60,8 +60,8 @@ def rows(ranges: Iterable[Range]) -> int:
 def limit_rows(start: Mapping[Queue, int], end: Mapping[Queue, int], limit: int) -> Offsets:
     """Cut a batch to about `limit` rows, each queue in proportion to what it has waiting.
 
-    A queue with anything to read gets at least one row, so that a small one beside a huge one moves
-    on; the sum may therefore exceed `limit` by one row per queue.
+    A queue with anything to read gets at least one row, so that a small one next to a huge one
+    makes progress; the sum may therefore exceed `limit` by one row per queue.
 
     Args:
         start: position of each queue; a queue that is missing here keeps its value in `end`.

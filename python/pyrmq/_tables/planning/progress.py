@@ -7,8 +7,8 @@ for every batch (and every 10 ms while idle), `tasks` to plan one. Notes:
   returned unchanged.
 * The end of a query's first batch records where it began, and the end of a later one where the
   queues began that it has first (offsets.py says why).
-* Positions are never dropped: a queue whose broker is away keeps its own (watch.py), and so does
-  one that the options leave out.
+* Positions are never dropped: a queue whose broker does not answer keeps its own (watch.py), and
+  so does one that the options leave out.
 * A batch that this process did not plan is compared with what its queues hold (replay.py).
 """
 
@@ -115,7 +115,7 @@ class Progress:
 
         Raises:
             DataLossError: unread messages are gone and the options say that this is an error.
-            BrokerAway: a broker was away for longer than ``awayMs``.
+            BrokerAway: a broker did not answer for longer than ``awayMs``.
             OffsetError: the position belongs to other topics.
         """
         if start is None and self._planned is None:
@@ -208,7 +208,7 @@ class Progress:
 
         Raises:
             DataLossError: a part has expired and the options say that this is an error.
-            BrokerAway: a broker that the batch needs is away for longer than ``awayMs``.
+            BrokerAway: a broker that the batch needs has not answered for longer than ``awayMs``.
         """
         if start == end:
             return []

@@ -70,7 +70,7 @@ class Watch:
             needed: brokers where the stream has positions.
 
         Raises:
-            BrokerAway: one was away for longer than ``awayMs``.
+            BrokerAway: one did not answer for longer than ``awayMs``.
         """
         now = self.clock()
         for broker in snapshot.brokers | {broker for _, broker in snapshot.gone}:

@@ -80,7 +80,7 @@ def _copy_data(read: int, write: int, end: int, seen: Callable[[int], object]) -
 
 
 def own(path: Path) -> None:
-    """Give a file with several names a copy of its own, so that a change affects no other name.
+    """Give a file with several names its own copy, so that a change affects no other name.
 
     Raises:
         OSError: It cannot be copied; it is unchanged.

@@ -1,6 +1,6 @@
 """`pyrmq store snapshot | restore | usage`: copies a store directory, and shows its disk use.
 
-They work beside a running broker, on a stopped one's directory, and on a Java broker's store.
+They work while the broker runs, on a stopped one's directory, and on a Java broker's store.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def end_of(last: Segment, marks: bytes, known: int = 0, *, may_be_torn: bool = F
         ConfigError: Something that is not a record follows.
     """
     at = last.base
-    # What the checkpoint covers is whole: start behind it.
+    # What the checkpoint covers is whole: start after it.
     if len(marks) == MARKS.stop - MARKS.start and marks.startswith(b"PYRMQ-C1"):
         known = max(known, int.from_bytes(marks[32:40], "big"))
     if last.base < known <= last.end:

@@ -2,12 +2,12 @@
 
 A broker may write meanwhile. The copy is in the order that its start relies on: first what must not
 be ahead of the log (checkpoint, offsets, timers, queues), then the log up to its end at that
-moment, then what must not be behind it (topics, groups). To the start it looks like the directory
-of a machine that lost power: queues follow the log again from the checkpoint on. The key index is
-not copied: it is filled again from the log.
+moment, then what must not be older than it (topics, groups). To the start it looks like the
+directory of a machine that lost power: queues follow the log again from the checkpoint on. The key
+index is not copied: it is filled again from the log.
 
 Full files of the log are never written again, so they may be hard links. A broker that must change
-one all the same, because a crash left it damaged, first gives it a copy of its own.
+one all the same, because a crash left it damaged, first gives it its own copy.
 """
 
 from __future__ import annotations

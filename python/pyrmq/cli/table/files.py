@@ -1,6 +1,6 @@
 """Files of messages: Parquet, Arrow, CSV and JSON lines, written and read in pieces of some MiB.
 
-CSV and JSON lines are text. A body that is not UTF-8 is base64 in ``bodyBase64`` beside ``body``,
+CSV and JSON lines are text. A body that is not UTF-8 is base64 in ``bodyBase64``, not in ``body``,
 and properties are a JSON object. An empty cell of a CSV file is a missing value.
 """
 

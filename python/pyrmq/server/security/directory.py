@@ -44,8 +44,8 @@ def make_secure(
 
     Args:
         directory: It must not exist or be empty; it gets mode 0700, its files mode 0600.
-        hosts: Names and addresses by which clients reach the servers, besides those of this
-            machine's loopback.
+        hosts: Names and addresses by which clients reach the servers, in addition to those of
+            this machine's loopback.
         days: How long the certificates are valid.
 
     Returns:

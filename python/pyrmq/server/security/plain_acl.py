@@ -95,7 +95,7 @@ class AclFiles(Watched):
         return files, {path: seen for path, (_, seen) in contents.items()}
 
     def reload(self) -> str | None:
-        """Read the files if one has changed, is new or is gone."""
+        """Read the files if one was changed, added or deleted."""
         if {path: version(path) for path in self._paths()} == self._seen:
             return None
         files, seen = self._read()

@@ -126,7 +126,7 @@ def changing_alone(path: str) -> Iterator[None]:
     """Keep other processes and threads from changing a file, between its reading and its writing.
 
     They lock its folder, which needs no right to write there and leaves no file behind. On a file
-    system without locks nobody is kept away.
+    system without locks no process is kept out.
 
     Raises:
         OSError: The folder cannot be opened, or another process has held it for 10 s.
@@ -174,7 +174,7 @@ def write_private(path: str, text: bytes) -> None:
     """
     # A link stays one: its target is replaced.
     path = os.path.realpath(path)
-    # A name of its own: two writers must not write into one file.
+    # A separate name: two writers must not write into one file.
     fresh = f"{path}.{os.urandom(6).hex()}.tmp"
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

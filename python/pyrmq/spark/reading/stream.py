@@ -105,7 +105,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         )
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit to the group if the options say so; the query itself relies on the checkpoint."""
+        """Commit to the group if the options ask for it; the query relies on the checkpoint."""
         if not self.options.commit_to_group:
             return
         self._planning()

@@ -1,4 +1,4 @@
-"""Files of the exactly-once sink beside the checkpoint: which batch was begun, which is done.
+"""Files of the exactly-once sink next to the checkpoint: which batch was begun, which is done.
 
 ```text
 <checkpoint>/pyrmq-sink/7.fence    batch 7 is in the topic, complete

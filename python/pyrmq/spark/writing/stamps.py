@@ -131,7 +131,7 @@ def _hashable(array: pa.Array) -> np.ndarray:
         return np.array(
             ["\0null" if value is None else value for value in array.to_pylist()], dtype=object
         )
-    # Numbers stay numbers beside a NULL: a row's name must not depend on other rows.
+    # Numbers stay numbers in a column with a NULL: a row's name must not depend on other rows.
     zero = pa.scalar(0).cast(array.type)
     return np.asarray(array.fill_null(zero).to_numpy(zero_copy_only=False))
 
