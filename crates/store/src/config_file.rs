@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! save   write NAME.tmp, fsync; move NAME to NAME.bak; move NAME.tmp to NAME; fsync the directory
-//! load   NAME; when it is missing, empty or not whole: NAME.bak, and say so
+//! load   NAME; if it is missing, empty or incomplete: NAME.bak, with `Loaded::Backup`
 //! ```
 //! At every moment one of the two is complete.
 

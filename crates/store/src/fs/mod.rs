@@ -172,7 +172,7 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn knows_cached(&self) -> bool {
         true
     }
-    /// Bytes of memory that this process may use; `None` where nobody says, and where files are simulated.
+    /// Bytes of memory that this process may use; `None` if unknown, and where files are simulated.
     fn memory_limit(&self) -> Option<u64> {
         None
     }

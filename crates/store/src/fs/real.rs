@@ -25,7 +25,7 @@ use std::time::UNIX_EPOCH;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealFs;
 
-/// A file system does not say what of it is in memory. One flag for the process: a store lies on one file system.
+/// The file system cannot tell which pages are in memory. One flag for the process: a store is on one file system.
 static CACHE_UNKNOWN: AtomicBool = AtomicBool::new(cfg!(not(target_os = "linux")));
 
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl Fs for RealFs {
             let entry = entry?;
             let mut data = entry.metadata()?;
             if data.is_symlink() {
-                // As if what it leads to were here: a topic's directory may lie on another disk.
+                // Follow the link: a topic's directory may be on another disk.
                 data = fs::metadata(entry.path()).unwrap_or(data);
             }
             entries.push(DirectoryEntry {
