@@ -128,7 +128,7 @@ impl Subscriber for Bridge {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// The level number of Python's `logging`; trace lies below DEBUG.
+/// The level number of Python's `logging`; trace is below DEBUG.
 fn number(level: Level) -> u8 {
     match level {
         Level::ERROR => 40,

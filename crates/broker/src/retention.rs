@@ -38,7 +38,7 @@ pub(crate) async fn watch(context: Arc<BrokerContext>, shutdown: Shutdown) {
     }
 }
 
-/// The groups whose next message lies in a segment that will be deleted soon.
+/// The groups whose next message is in a segment that will be deleted soon.
 pub(crate) fn endangered(context: &BrokerContext) -> Endangered {
     let Some(deleted_before) = context.store.deleted_before() else {
         return Endangered::new();

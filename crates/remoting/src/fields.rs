@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! text     consumerGroupGtopicTqueueId0...      one String holds the text of all keys and values
-//! entries  [(0..13, 13..14) (14..19, 19..20) ...]  where a key and its value lie in it
+//! entries  [(0..13, 13..14) (14..19, 19..20) ...]  where a key and its value are in it
 //! ```
 //! One arena instead of a map of strings: a decoded header costs two allocations however many fields it has, and
 //! header structures borrow their text from it. A reader may hand over the header's own text as the arena, so entries

@@ -1,4 +1,4 @@
-//! Queues whose log lost records in the middle: fillers stand in the queue where those were, and no search takes them
+//! Queues whose log lost records in the middle: fillers are in the queue where those were, and no search takes them
 //! for messages or stops at them.
 #![allow(
     clippy::expect_used,

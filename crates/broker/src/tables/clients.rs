@@ -258,7 +258,7 @@ impl Clients {
     }
 
     /// Removes every member whose last heartbeat is older than `oldest_ms`. Returns the members to notify, by group.
-    /// While this side does not read a connection, heartbeats may lie in its socket: its members count as seen now.
+    /// While this side does not read a connection, heartbeats may be in its socket: its members count as seen now.
     pub fn sweep_silent(&self, oldest_ms: i64, now_ms: i64) -> Vec<(String, Vec<Peer>)> {
         self.sweep(|client| {
             if client.peer.is_paused() && !client.peer.is_closed() {

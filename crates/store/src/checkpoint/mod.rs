@@ -9,7 +9,7 @@
 //! A time is the store time of the newest message that is durable in the commit log, the consume queues or the key
 //! index. After a crash everything up to three seconds before the smaller of the first two is trusted. Our part has the
 //! exact positions. A Java broker leaves our part alone and changes the times, so the checksum shows that our part is
-//! out of date. Everything lies in one sector. A later pyrmq that changes the format of any of our files writes a
+//! out of date. Everything is in one sector. A later pyrmq that changes the format of any of our files writes a
 //! higher number in the magic; this version refuses such a directory.
 
 pub(crate) mod abort;

@@ -89,7 +89,7 @@ pub struct DirectoryEntry {
     pub length: u64,
     /// Time of the last write to the file, ms.
     pub modified_ms: i64,
-    /// The file system that it lies on.
+    /// The file system that it is on.
     pub device: u64,
 }
 

@@ -5,7 +5,7 @@
 //!                          16 messages of the timer's topic that are in the log   24 the same of the master
 //!                          32 state version   40 when it was written, ms   48 counter
 //! ```
-//! All of it lies in one sector.
+//! All of it is in one sector.
 
 use crate::error::StoreError;
 use crate::fs::{Context, File, Fs, make_directories, parent};

@@ -74,7 +74,7 @@ fn find_unfinished(context: &BrokerContext) -> Result<Option<i64>, StoreError> {
 #[derive(Debug, Clone, Copy)]
 struct NewestCopy {
     stored_ms: i64,
-    /// Where it lies in the log.
+    /// Where it is in the log.
     position: i64,
 }
 

@@ -8,7 +8,7 @@ use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::record::{self, Hop, Record};
 use std::sync::Arc;
 
-/// Where one record lies in a chunk.
+/// Where one record is in a chunk.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     start: u32,

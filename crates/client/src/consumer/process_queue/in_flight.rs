@@ -69,7 +69,7 @@ impl InFlight {
         self.entries.front().map(|entry| entry.offset)
     }
 
-    /// The highest offset that is finished while an earlier one is not: what lies below it is delivered again together
+    /// The highest offset that is finished while an earlier one is not: what is below it is delivered again together
     /// with it.
     pub(crate) fn highest_finished(&self) -> Option<i64> {
         let finished = self.entries.iter().rev().find(|entry| entry.is_finished);

@@ -1,4 +1,4 @@
-//! The message record (Apache `CommitLog.calMsgLength`, `MessageExtEncoder`, `MessageDecoder.decode`): what lies in the
+//! The message record (Apache `CommitLog.calMsgLength`, `MessageExtEncoder`, `MessageDecoder.decode`): what is in the
 //! commit log is what travels in pull, query and view answers.
 //!
 //! ```text

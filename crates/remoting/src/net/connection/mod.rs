@@ -134,7 +134,7 @@ pub(super) struct Connection {
     timer: Pin<Box<Sleep>>,
     armed: Instant,
     last_active: Instant,
-    /// When this side was last seen not to read: what its peer has sent meanwhile may lie in the socket.
+    /// When this side was last seen not to read: what its peer has sent meanwhile may be in the socket.
     last_paused: Instant,
     write_hang: Hang,
     pub(super) read_hang: Hang,

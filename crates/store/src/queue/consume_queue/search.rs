@@ -1,6 +1,6 @@
 //! Searches in a consume queue.
 //!
-//! Fillers stand for no message. They fill the oldest file before the queue's first index, and they stand in the middle
+//! Fillers stand for no message. They fill the oldest file before the queue's first index, and they are in the middle
 //! of a queue whose log has lost records. A filler says nothing about the messages beside it: a search decides by the
 //! message before it.
 

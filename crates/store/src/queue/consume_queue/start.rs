@@ -239,7 +239,7 @@ impl ConsumeQueue {
         };
         let per_file = lock(&self.files).per_file();
         let is_sound = |unit: CqUnit| unit.is_written() && (unit.is_filler() || unit.position < position);
-        // A file's first unit lies in one sector, so it is whole or missing, never torn.
+        // A file's first unit is in one sector, so it is whole or missing, never torn.
         let mut base = last;
         while base > first && !self.unit_on_disk(fs, base)?.is_some_and(is_sound) {
             base -= per_file;

@@ -1,4 +1,4 @@
-//! Units of a queue in memory. The first few lie in the queue itself: most of many queues get few messages, and a
+//! Units of a queue in memory. The first few are in the queue itself: most of many queues get few messages, and a
 //! separate allocation would be one more cache line that a put waits for.
 
 use crate::format::{CQ_UNIT_SIZE, CqUnit};
