@@ -4,7 +4,8 @@
 //! `fileReservedTime` after its last write; above `diskSpaceCleanForciblyRatio` age does not count, unless
 //! `diskSpaceEnoughBytes` are free. A round deletes at most ten segments, never the last one. Queues and index follow
 //! the log's start. Above `storeMaxBytes` (ours) the oldest segments are deleted at any hour and age. A segment that
-//! goes only to make space stays while it has another name, such as a snapshot's, since its bytes would stay as well.
+//! would only be deleted to make space stays while it has another name, such as a snapshot's, since its bytes would
+//! stay as well.
 
 use crate::dispatch::indexing::Indexing;
 use crate::dispatch::queue_maintenance::QueueMaintenance;
@@ -27,7 +28,7 @@ pub(crate) struct Retention {
     /// Held by the thread that deletes old files; up to where queues and index have followed the log's start.
     pub(crate) followed: Mutex<i64>,
     pub(crate) deleted_files: AtomicU64,
-    /// Position of the segment of which it was said last that it stays because of another name; -1 for none.
+    /// Position of the segment last logged as kept because of another name; -1 for none.
     reported: AtomicI64,
     /// What all parts of the store share.
     pub(crate) shared: Shared,
@@ -38,7 +39,7 @@ pub(crate) struct Retention {
 struct Due {
     /// Segments that were not written for that time; `None` at an hour without deletion.
     keep_ms: Option<i64>,
-    /// Whether younger segments may go, too, since the disk is nearly full.
+    /// Whether younger segments may be deleted, too, since the disk is nearly full.
     forcibly: bool,
 }
 

@@ -30,7 +30,7 @@ pub struct Busy {
     pub held: u64,
     /// Refused because they had waited longer than `waitTimeMillsInSendQueue` themselves.
     pub waited: u64,
-    /// Refused because `sendThreadPoolQueueCapacity` senders waited for the disk, or too much of the consume queues.
+    /// Refused because `sendThreadPoolQueueCapacity` senders waited for the disk, or too many consume queue bytes.
     pub overload: u64,
     /// The longest wait among them, ms.
     pub longest_ms: u64,

@@ -94,7 +94,7 @@ impl QueueMaintenance {
         // Held to the end: a later note must have seen at least as much.
         let mut manifest = lock(&self.manifest);
         let log = (self.shared.log.start(), self.shared.log.appended());
-        let is_rewrite = is_end || !manifest.says_all();
+        let is_rewrite = is_end || !manifest.is_complete();
         let ranges = self
             .shared
             .queues

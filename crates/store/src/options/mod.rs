@@ -109,10 +109,10 @@ pub struct Options {
     /// MiB. Apache's `warmMapedFileEnable` does it for a whole file when it is made.
     pub flush_ahead_bytes: u64,
     /// Ours: if nothing else shows at the start whether queues lost files, at most this many bytes of the log are
-    /// compared with them. 256 MiB; no configuration changes it.
+    /// compared with them. 256 MiB; no option sets it.
     pub compare_bytes: i64,
     /// Ours: bytes of consume queues that wait to be written, or with [`FlushDiskType::Sync`] for an fsync of their
-    /// messages, above which puts are answered "busy". 64 MiB; no configuration changes it.
+    /// messages, above which puts are answered "busy". 64 MiB; no option sets it.
     pub max_unwritten_bytes: usize,
     /// The timer's settings.
     pub timer: TimerOptions,

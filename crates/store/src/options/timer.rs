@@ -20,7 +20,7 @@ pub struct TimerOptions {
     pub precision_ms: i64,
     /// `timerRollWindowSlot`: messages due later wait in steps of this many slots; 172,800; 2 to 604,740.
     pub roll_window_slots: i64,
-    /// `timerMaxDelaySec`: longest delay that a send may ask for; 259,200; at least 1.
+    /// `timerMaxDelaySec`: longest delay that a send may request; 259,200; at least 1.
     pub max_delay_sec: i64,
     /// `timerCongestNumEachSlot`: messages of one slot at which some sends are refused, and all at twice as many;
     /// 2,147,483,647; at least 1.

@@ -28,7 +28,7 @@ pub(crate) struct QueueBacklog {
 
 impl QueueBacklog {
     /// Counts units that were added to a queue, of which `waiting` bytes are unwritten now, and wakes the writing
-    /// thread if they are many. The queue must be in the list of unwritten ones already.
+    /// thread if there are many. The queue must be in the list of unwritten ones already.
     pub(crate) fn add(&self, queue: &Arc<ConsumeQueue>, waiting: usize, added: usize) {
         let blocks = waiting / BLOCK - waiting.saturating_sub(added) / BLOCK;
         if blocks > 0 {

@@ -7,7 +7,7 @@
 //! ```
 //! A record of the topic before the position gets no queue. An entry is written and fsynced before the first queue file
 //! is deleted, so that a start after a crash completes the deletion. It is removed once the log's start has passed its
-//! position. The file is void once a Java broker worked here (the checkpoint shows it): that brings such topics back,
+//! position. The file is void once a Java broker has worked here (the checkpoint shows it): it brings such topics back,
 //! and may have stored more in them.
 
 use crate::error::StoreError;

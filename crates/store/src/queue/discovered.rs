@@ -156,8 +156,8 @@ impl Queues {
         Ok((queues, discovered))
     }
 
-    /// Loads what [`Queues::discover`] found. After a crash it only repairs it, because [`Queues::cut`] checks every
-    /// unit anyway. True: a queue is so damaged that the queues must be rebuilt from the log's start.
+    /// Loads what [`Queues::discover`] found. After a crash it only repairs the files, because [`Queues::cut`] checks
+    /// every unit anyway. True: a queue is so damaged that the queues must be rebuilt from the log's start.
     pub(crate) fn load(&self, discovered: &DiscoveredQueues, crashed: bool) -> Result<bool, StoreError> {
         in_parallel(&discovered.0, |(queue, shape)| {
             if shape.is_damaged() {

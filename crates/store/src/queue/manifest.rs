@@ -141,16 +141,16 @@ impl QueueManifest {
         })
     }
 
-    /// Forgets what was recorded before the recovery, which is over. Unless the file has all queues, it is rewritten
+    /// Forgets what was recorded before the recovery, which has ended. Unless the file has all queues, it is rewritten
     /// with the next fsync; if its content is no longer true, it is deleted.
     pub(crate) fn end_recovery(
         &mut self,
         fs: &dyn Fs,
-        says_all: bool,
+        is_complete: bool,
         is_wrong: bool,
     ) -> Result<(), StoreError> {
         self.known = None;
-        if !says_all {
+        if !is_complete {
             self.file = None;
         }
         if is_wrong && fs.exists(&self.path).at("look for", &self.path)? {
@@ -160,7 +160,7 @@ impl QueueManifest {
     }
 
     /// Whether parts can be added: the file has everything about the queues except what is added now.
-    pub(crate) fn says_all(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.file.is_some()
     }
 

@@ -53,7 +53,7 @@ pub(crate) struct Queues {
     pub(super) syncs: Mutex<()>,
     /// Held while queues are written: a thread that finds the list of unwritten ones empty may rely on its previous
     /// content being written. Once the store runs, directories of topics and queues are created under this lock only.
-    /// Not held during an fsync of queues, so that writing goes on while that hangs.
+    /// Not held during an fsync of queues, so that writing continues while that hangs.
     pub(super) rounds: Mutex<()>,
     /// The slot of the table at which the next release round begins.
     pub(super) release_cursor: Mutex<usize>,
@@ -343,7 +343,7 @@ impl Queues {
             }
         }
         let home = self.root.join(CONSUME_QUEUE);
-        self.remove_if_over(topic, &home.join(topic))?;
+        self.remove_if_empty(topic, &home.join(topic))?;
         if self.fs.exists(&home).at("look for", &home)? {
             self.fs.sync_directory(&home).at("flush", &home)?;
         }
@@ -353,7 +353,7 @@ impl Queues {
     /// Removes the directory of a topic that has no queue. Not under the lock of the table, which every put and every
     /// pull needs. A put that creates the topic again meanwhile needs no directory: its queue is written, and the
     /// directory created, in a later round.
-    fn remove_if_over(&self, topic: &str, directory: &Path) -> Result<(), StoreError> {
+    fn remove_if_empty(&self, topic: &str, directory: &Path) -> Result<(), StoreError> {
         let _one = lock(&self.rounds);
         let is_over = read(&self.table).of(topic).next().is_none();
         if is_over

@@ -141,6 +141,6 @@ pub struct KeyMatches {
     /// Position of the newest message in the index.
     pub index_last_update_offset: i64,
     /// False if messages may be missing: the index is off or still being built, or the key has more entries than were
-    /// wanted or are read.
+    /// requested or are read.
     pub is_complete: bool,
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::properties::{KEY_SEPARATOR, names};
 
-/// Maximum number of records with a hash that a search by key reads.
+/// A search by key reads up to this many records with its hash, or four times the requested number if that is more.
 const MIN_SCANNED: usize = 1024;
 
 impl Reader {

@@ -36,7 +36,7 @@ pub(crate) struct Inspected {
     pub(crate) nul_records: NulRecords,
     pub(crate) manifest: QueueManifest,
     pub(crate) deleted: DeletedTopics,
-    /// What is wrong with the beginning of the log, if the store can go on.
+    /// What is wrong with the beginning of the log, if the store can continue.
     pub(crate) damage: Option<Damage>,
 }
 

@@ -68,8 +68,8 @@ fn update_manifest_and_checkpoint(
     let crashed = inspected.is_crash();
     let fs = inspected.fs.as_ref();
     // It is rewritten if another broker stopped last, a replay changed queues, or the file is missing.
-    let says_all = !crashed && inspected.was_ours && recovered.replayed == 0 && !recovered.rebuilt;
-    inspected.manifest.end_recovery(fs, says_all, is_wrong)?;
+    let is_complete = !crashed && inspected.was_ours && recovered.replayed == 0 && !recovered.rebuilt;
+    inspected.manifest.end_recovery(fs, is_complete, is_wrong)?;
     inspected.manifest.is_undurable = crashed && inspected.queues.count() > 0;
     sync_names(fs, &inspected.options.root, inspected.log.directory())?;
     inspected

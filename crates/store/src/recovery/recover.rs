@@ -8,9 +8,9 @@
 //!    the log's start.
 //! 2. Queues forget everything at or after the beginning of the replay, and the replay puts it back. After a clean stop
 //!    none has anything there.
-//! 3. The log ends before the first record that is not sound. What stands after it is cut, unless it is older than the
+//! 3. The log ends before the first record that is not sound. What follows it is cut, unless it is older than the
 //!    checkpoint: then the log is damaged, not torn, and nothing is changed.
-//! 4. A gap between a queue's end and a record of it means that the queue's files are behind or missing: the replay
+//! 4. A gap between a queue's end and a record of it means that the queue's files are too short or missing: the replay
 //!    starts again at the log's start. So it does where older records show that a queue lost files (see `spot_check`).
 
 use crate::checkpoint::{Mark, Times};

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// How long a put holds the append lock until threads with other work wait for it no longer, in ms. A write into the
-/// page cache takes less, even behind an fsync of the same file.
+/// page cache takes less, even during an fsync of the same file.
 const STUCK_MS: u64 = 100;
 
 /// How long the append lock is held, and the threads that wait for it.
@@ -115,7 +115,7 @@ impl AppendHold {
         waited
     }
 
-    /// Takes the lock, however long that takes, in `block_in_place` behind a write that is stuck.
+    /// Takes the lock, however long that takes, in `block_in_place` while a write is stuck.
     pub(crate) fn take<'a>(&self, append: &'a Mutex<AppendState>) -> MutexGuard<'a, AppendState> {
         let mut guard = self.wait_if_short(append, || true);
         if guard.is_none() {

@@ -66,7 +66,7 @@ impl StoreState {
         }
     }
 
-    /// Reports a damaged part of the log. The store goes on: the other messages are readable.
+    /// Reports a damaged part of the log. The store continues: the other messages are readable.
     pub(crate) fn report_damage(&self, damage: Damage) {
         let mut damages = lock(&self.damages);
         if damages

@@ -26,7 +26,7 @@ impl Store {
     }
 
     /// Refuses a message whose sender will wait for a level that the flush mode does not wait for: with `ASYNC_FLUSH`,
-    /// [`Durability::Local`]. Call this before such a put, which with `SYNC_FLUSH` looks itself. The error is
+    /// [`Durability::Local`]. Call this before such a put, which with `SYNC_FLUSH` checks this itself. The error is
     /// [`StoreError::Busy`], if [`Options::send_capacity`](crate::Options::send_capacity) senders wait for the disk, or
     /// one has waited for longer than [`Options::busy_ms`](crate::Options::busy_ms).
     pub fn check_waiter(&self, level: Durability) -> Result<(), StoreError> {
@@ -37,7 +37,7 @@ impl Store {
     }
 
     /// Makes everything durable that was stored before the call, and then returns. Call this before progress is written
-    /// elsewhere: a power loss must not leave the progress and take the messages.
+    /// elsewhere: a power loss must not keep the progress and lose the messages.
     pub fn flush(&self) -> Result<(), StoreError> {
         self.engine.shared.state.check_sound()?;
         self.engine.flusher.flush_round()

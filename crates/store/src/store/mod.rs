@@ -93,7 +93,7 @@ impl Store {
         self.engine.appender.put_accepted(message)
     }
 
-    /// Stores messages in this order, with one write unless they reach several segments. Answers for the last of them.
+    /// Stores messages in this order, with one write unless they reach several segments. Returns the last one's result.
     /// After an error, earlier ones may be stored.
     pub fn put_all(&self, messages: &[NewMessage<'_>]) -> Result<Stored, StoreError> {
         self.engine.appender.put_all(messages)

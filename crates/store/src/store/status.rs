@@ -1,4 +1,4 @@
-//! How a store is: counters, durations, health, and what it needs of the machine.
+//! The state of a store: counters, durations, health, and what it needs of the machine.
 
 use crate::stats::{Health, Stats};
 use crate::store::Store;

@@ -1,10 +1,10 @@
 //! Makes the timer's files agree after a stop of any kind (Apache `TimerMessageStore.recover`, `recoverAndRevise`,
 //! `reviseQueueOffset`).
 //!
-//! 1. The log is read from the file before the checkpoint's; it ends before the first thing that is no unit, or that is
-//!    about a message which the commit log does not have.
-//! 2. Slots get what the log has more. Slots that point past the log's end are made again from the log.
-//! 3. Reading the topic goes on after the message of the newest unit, or where the checkpoint says, whichever is later.
+//! 1. The log is read from the file before the checkpoint's; it ends before the first thing that is not a unit, or that
+//!    is about a message which the commit log does not have.
+//! 2. Slots get the units that only the log has. Slots that point past the log's end are rebuilt from the log.
+//! 3. Reading the topic continues after the message of the newest unit, or where the checkpoint says, if that is later.
 
 use crate::error::StoreError;
 use crate::store::Store;

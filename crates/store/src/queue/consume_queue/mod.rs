@@ -1,7 +1,7 @@
 //! One consume queue: the positions of a queue's messages in the commit log (Apache `ConsumeQueue`).
 //!
 //! A put only adds 20 bytes to `memory`: readers of fresh messages need no system call, and the maintenance thread
-//! writes the units of many puts to the file at once. Units that a kill takes are rebuilt from the log.
+//! writes the units of many puts to the file at once. Units that a kill loses are rebuilt from the log.
 //!
 //! ```text
 //! index    min ........ memory.first ...... memory.written ...... end
@@ -141,7 +141,7 @@ impl ConsumeQueue {
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// Reads from all cache lines that a put needs, so that it waits for them at once rather than one after the other.
+    /// Reads from all cache lines that a put needs, so that it waits for them together, not one after the other.
     #[inline]
     pub(crate) fn warm(&self) {
         let seen = self.end.load(Ordering::Relaxed) ^ self.min.load(Ordering::Relaxed);

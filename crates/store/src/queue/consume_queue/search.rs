@@ -1,7 +1,7 @@
 //! Searches in a consume queue.
 //!
 //! Fillers stand for no message. They fill the oldest file before the queue's first index, and they are in the middle
-//! of a queue whose log has lost records. A filler says nothing about the messages beside it: a search decides by the
+//! of a queue whose log has lost records. A filler says nothing about the messages next to it: a search decides by the
 //! message before it.
 
 use crate::error::StoreError;
@@ -47,7 +47,7 @@ impl ConsumeQueue {
         Ok(low)
     }
 
-    /// The last unit in `from..to` that is no filler, and its index.
+    /// The last unit in `from..to` that is not a filler, and its index.
     fn last_message(&self, fs: &dyn Fs, from: i64, to: i64) -> Result<Option<(i64, CqUnit)>, StoreError> {
         let (mut end, mut count, mut bytes) = (to, FEW_UNITS, Vec::new());
         while end > from {
@@ -75,7 +75,7 @@ impl ConsumeQueue {
         Ok(None)
     }
 
-    /// The first index in `first..end` whose unit in the files is no filler; `end` if there is none. Only before the
+    /// The first index in `first..end` whose unit in the files is not a filler; `end` if there is none. Only before the
     /// store runs.
     pub(super) fn first_live(&self, fs: &dyn Fs, first: i64, end: i64) -> Result<i64, StoreError> {
         let (mut at, mut count, mut bytes) = (first, 1, Vec::new());

@@ -155,7 +155,7 @@ impl QueueFiles {
         })
     }
 
-    /// Marks a file for an fsync. Only after it was written: an fsync in between would take the mark away.
+    /// Marks a file for an fsync. Only after it was written: an fsync in between would remove the mark.
     pub(crate) fn mark_written(&mut self, base: i64) {
         if let Some(file) = self.list.iter_mut().rfind(|file| file.base == base) {
             file.dirty = true;
