@@ -6,7 +6,7 @@ use crate::signature::ACCESS_KEY;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{CodeSet, RequestAudit};
 
-/// Resources that one line names; of more it says how many.
+/// Maximum number of resources that one line names; the others are only counted.
 const MAX_RESOURCES: usize = 8;
 /// Fields that say what a change of the cluster is about. None of them can have a secret.
 const FIELDS: &[&str] = &[
@@ -28,7 +28,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Describes the requests of a server of this cluster. A server that does not check users believes no name.
+    /// Describes the requests of a server of this cluster. A server that does not check users trusts no name.
     pub fn new(cluster: impl Into<String>, checks_users: bool) -> Self {
         Self {
             cluster: cluster.into(),
@@ -48,7 +48,7 @@ impl RequestAudit for Audit {
     }
 
     fn resources(&self, request: &Command) -> String {
-        // Nobody can say what a malformed body names.
+        // It is unknown what a malformed body names.
         let Ok(rights) = required_rights(request, &self.cluster) else {
             return "unknown".to_owned();
         };

@@ -18,7 +18,7 @@ use std::sync::{Arc, RwLock};
 /// What a server checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Switches {
-    /// Whether the user's policies are asked; otherwise every user may do everything.
+    /// Whether the user's policies are checked; otherwise every user may do everything.
     pub authorization: bool,
 }
 

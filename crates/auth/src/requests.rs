@@ -385,8 +385,8 @@ fn rights_of(code: i32) -> Option<&'static Rights> {
     found.map(|(_, rights)| rights)
 }
 
-/// The one topic that a request touches, and the actions that any one of gives the right to it, without a copy of the
-/// name. `None`: there is more to ask than that, or less.
+/// The topic of a request that needs only a right to one topic, and the actions of which any one is enough. `None`: the
+/// request needs other rights. The name is not copied.
 pub(crate) fn one_topic(request: &Command) -> Option<(&str, &'static [Action])> {
     let Rights::On(actions, [At::Topic(field)]) = rights_of(request.code)? else {
         return None;
@@ -408,8 +408,8 @@ pub fn knows(code: i32) -> bool {
     rights_of(code).is_some()
 }
 
-/// The rights that a request needs in a cluster of this name. None: any user may send it. An error: the body is not
-/// what the code says, so nobody can say what the request does.
+/// The rights that a request needs in a cluster of this name. None: any user may send it. An error: the body does
+/// not fit the code, so it is unknown what the request does.
 pub fn required_rights(request: &Command, cluster: &str) -> Result<Vec<Right>, WireError> {
     let mut found = Vec::new();
     match rights_of(request.code).unwrap_or(&UNKNOWN) {
@@ -464,8 +464,8 @@ fn subscribe<'t>(group: &str, topics: impl Iterator<Item = &'t str>, found: &mut
 /// topic.
 ///
 /// The name of a retry topic of POP without `enableRetryTopicV2` is ambiguous: `%RETRY%a_b` is that of group `a` and
-/// topic `b`, or the plain one of group `a_b`. It counts as the latter, so that nobody reads the retries of a group
-/// whose name begins with that of his own.
+/// topic `b`, or the plain one of group `a_b`. It counts as the latter, so that no group reads the retries of another
+/// whose name begins with its own.
 fn topic_right(topic: &str, group: Option<&str>, actions: &'static [Action]) -> Option<Right> {
     let resource = match after_group(topic, group) {
         _ if !is_retry(topic) => Resource::topic(topic),

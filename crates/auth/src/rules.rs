@@ -5,8 +5,8 @@
 //!  "acls":[{"subject":"User:bob","policies":[{"policyType":"Custom","entries":[
 //!    {"resource":"Topic:orders*","actions":["Pub","Sub"],"sourceIps":["10.0.0.0/8"],"decision":"Allow"}]}]}]}
 //! ```
-//! The objects are those of Apache's requests. `previousPassword` is ours: it holds beside the password, so that a
-//! secret changes without a moment in which half of the clients are refused. Apache keeps all this in RocksDB.
+//! The objects are those of Apache's requests. `previousPassword` is ours: it is valid in addition to the password, so
+//! that a secret changes without a moment in which half of the clients are refused. Apache keeps all this in RocksDB.
 
 use crate::error::AuthError;
 use crate::policy::{Acl, PolicyType};
@@ -131,7 +131,7 @@ fn check_texts(json: &Json, keys: &[&str]) -> Result<(), AuthError> {
     Ok(())
 }
 
-/// Refuses a member that is no array of texts.
+/// Refuses a member that is not an array of texts.
 fn check_lists(json: &Json, keys: &[&str]) -> Result<(), AuthError> {
     for key in keys {
         let is_text = |item: &Json| item.as_str().is_some();

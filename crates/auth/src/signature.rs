@@ -4,8 +4,8 @@
 //! content    the values of all fields but `Signature`, in ascending order of their keys, then the body
 //! Signature  Base64(HMAC-SHA1(secret, content))
 //! ```
-//! The content is fed to the hash piece by piece, from where it lies: nothing is put together first. It names neither
-//! the code nor a time, so a signature does not stop a replay: only TLS does.
+//! The content is fed to the hash piece by piece, without a copy. It names neither the code nor a time, so a signature
+//! does not stop a replay: only TLS does.
 
 use crate::secret::Secret;
 use base64::Engine;

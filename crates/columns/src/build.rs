@@ -195,7 +195,7 @@ impl Default for Map {
 
 impl Map {
     pub(crate) fn push(&mut self, properties: Properties<'_>) -> Result<usize, WireError> {
-        // Of two pairs with one name the later one holds, as in the map that Java reads them into.
+        // Of two pairs with one name the later one counts, as in the map that Java reads them into.
         let bytes = if properties.iter().nth(MANY_PROPERTIES).is_some() {
             self.push_many(properties)?
         } else {

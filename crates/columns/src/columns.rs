@@ -21,7 +21,7 @@ pub enum ColumnError {
     Wire(#[from] WireError),
 }
 
-/// Rows that are ready to hand over, one [`ColumnData`] a wanted column, in that order.
+/// Finished rows, one [`ColumnData`] per wanted column, in that order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
     /// Number of rows.
@@ -123,7 +123,7 @@ impl Columns {
         Ok(bad)
     }
 
-    /// The body as it was sent; none where no column wants it.
+    /// The body as it was sent; none if no column needs it.
     fn body_of<'a>(&self, record: &Record<'a>) -> Result<Option<Cow<'a, [u8]>>, WireError> {
         if !self.wanted.contains(&Column::Body) {
             return Ok(None);

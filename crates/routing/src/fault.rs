@@ -1,7 +1,7 @@
 //! Latency fault tolerance: brokers that were slow or failed are avoided for a while (Apache
 //! `LatencyFaultToleranceImpl`, `MQFaultStrategy`).
 //!
-//! A broker becomes available again when its time is over. Avoiding a broker is advice, never a refusal: if no broker
+//! A broker becomes available again when its time has passed. Avoiding a broker is advice, never a refusal: if none
 //! is available, the selection uses one anyway (see [`select`](crate::select)).
 //!
 //! The queues of a route point to their broker's [`Health`]. So selecting a queue reads one number for each queue that

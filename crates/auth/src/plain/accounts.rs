@@ -79,7 +79,7 @@ impl Account {
         self.white.matches(source)
     }
 
-    /// Whether it may do everything. An administrator with permissions of its own has these alone, as in Apache.
+    /// Whether it may do everything. An administrator with permissions of its own has only these, as in Apache.
     pub(super) fn may_everything(&self) -> bool {
         self.is_admin && self.topics.is_empty() && self.groups.is_empty()
     }

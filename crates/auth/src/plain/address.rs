@@ -92,7 +92,7 @@ fn four(text: &str) -> Option<AddressPattern> {
     let at = parts.iter().position(|part| part.contains(['*', '-']))?;
     let (head, rest) = parts.split_at_checked(at)?;
     let (ranged, after) = rest.split_first()?;
-    // Apache ignores what follows a range: `192.168.*.5` would let everybody in 192.168 in.
+    // Apache ignores what follows a range: `192.168.*.5` would admit all of 192.168.
     if head.is_empty() || after.iter().any(|part| *part != "*") {
         return None;
     }

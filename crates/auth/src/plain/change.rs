@@ -26,7 +26,7 @@ enum Edit<'f> {
     White(&'f str),
 }
 
-/// The change that a request asks for. New accounts go to the file `main`. A change after which the files together
+/// The change that a request describes. New accounts go to the file `main`. A change after which the files together
 /// could not be read is refused.
 pub fn changed(
     files: &Files,
@@ -96,7 +96,7 @@ fn access_key<'n>(account: &'n Yaml<'_>) -> Option<&'n str> {
     yaml::text(account, ACCESS_KEY, ACCOUNTS).ok().flatten()
 }
 
-/// The accounts of a file; the list is made if there is none.
+/// The accounts of a file; the list is created if there is none.
 fn accounts<'m, 'y>(file: &'m mut Mapping<'y>) -> Result<&'m mut Vec<Yaml<'y>>, AuthError> {
     if yaml::get(file, ACCOUNTS).is_none_or(yaml::is_null) {
         yaml::set(file, ACCOUNTS, Yaml::Sequence(Vec::new()));

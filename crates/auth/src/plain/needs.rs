@@ -39,15 +39,15 @@ impl<'r> Need<'r> {
     }
 }
 
-/// Why a request is not looked through to the end.
+/// Why a request was not checked to the end.
 pub(crate) enum Stop<E> {
-    /// The body is not what the code says.
+    /// The body does not fit the code.
     Body(WireError),
     /// A need is not met.
     Unmet(E),
 }
 
-/// Tells `check` each thing that a request needs, until one is not met. What is in fields is borrowed, not copied.
+/// Calls `check` with each right that a request needs, until one is missing. Names in fields are borrowed, not copied.
 pub(crate) fn each_need<E>(
     request: &Command,
     check: &mut dyn FnMut(Need<'_>) -> Result<(), E>,

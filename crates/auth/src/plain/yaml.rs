@@ -168,7 +168,7 @@ pub(crate) fn literal<'n>(
     }
 }
 
-/// Whether YAML 1.1 takes a plain scalar for something that has other letters.
+/// Whether YAML 1.1 reads a plain scalar as a value that is written differently.
 fn is_something_else(text: &str) -> bool {
     const WORDS: [&str; 6] = ["true", "false", "yes", "no", "on", "off"];
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

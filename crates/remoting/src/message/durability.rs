@@ -1,7 +1,7 @@
 //! How safe a stored message is, and how a send asks for it on the wire.
 //!
 //! ```text
-//! request    durability = memory | local     a field of ours beside Apache's; brokers that do not know it pass over it
+//! request    durability = memory | local     our own field; brokers that do not know it ignore it
 //! answer     durability = memory | local     what was reached; only in the answer to such a request
 //! ```
 //! Without the field the broker's `flushDiskType` and the message's `WAIT` decide, as Apache's do.

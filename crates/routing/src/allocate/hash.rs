@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 /// `CONSISTENT_HASH`: returns the indexes of the client's queues. Apache's default is 10 virtual nodes.
 ///
 /// # Errors
-/// No virtual nodes, so that nobody would read any queue, or more than `MAX_VIRTUAL_NODES`.
+/// No virtual nodes, so that no queue would be read, or more than `MAX_VIRTUAL_NODES`.
 pub fn consistent_hash<Id: AsRef<str>>(
     queues: &[AllocatedQueue<'_>],
     clients: &[Id],

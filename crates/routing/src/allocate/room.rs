@@ -1,7 +1,7 @@
 //! Allocates the queues of chosen machine rooms (Apache `AllocateMessageQueueByMachineRoom`).
 
 /// `MACHINE_ROOM`: each client gets a block of the queues whose broker is in one of `rooms`, and the first clients one
-/// more in turn. `brokers` has the broker name of each queue, `room@name`. Nobody reads the other queues.
+/// more in turn. `brokers` has the broker name of each queue, `room@name`. The other queues are not read.
 pub fn machine_room<Name: AsRef<str>, Room: AsRef<str>>(
     brokers: &[Name],
     rooms: &[Room],

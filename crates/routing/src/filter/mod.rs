@@ -78,7 +78,7 @@ impl Filter {
     /// Returns the value of the expression for a message with these properties; `None` is SQL's NULL.
     ///
     /// # Errors
-    /// A value cannot be compared as the expression asks.
+    /// A value cannot be compared as the expression requires.
     pub fn evaluate(&self, properties: Properties<'_>) -> Result<Option<bool>, EvaluateError> {
         match self.names.len() {
             0..=2 => self.in_one_pass::<2>(properties),
@@ -91,7 +91,7 @@ impl Filter {
     /// Returns the value of the expression if the property `names()[slot]` has the value `value(slot)`.
     ///
     /// # Errors
-    /// A value cannot be compared as the expression asks.
+    /// A value cannot be compared as the expression requires.
     pub fn evaluate_with<'a>(
         &'a self,
         value: impl Fn(usize) -> Option<&'a str>,

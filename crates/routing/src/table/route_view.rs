@@ -3,7 +3,7 @@
 //! ```text
 //! shards    topic -> topic entry             a look-up under a shard's lock, then the entry alone
 //! topic     entries: (broker entry, queues, perm) by broker name; a version; the encoded answer in each JSON form
-//! broker    one broker name: its addresses and filter servers, swapped whole; `None` once it is gone; a version
+//! broker    one broker name: its addresses and filter servers, swapped whole; `None` once removed; a version
 //! live      (cluster, address) -> last heartbeat (atomic), timeout, data version, connection
 //! ```
 //! An encoded answer is valid while its topic's version, the versions of its broker entries and the version of the
