@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 /// Flag bit 0: this is a response.
 pub const FLAG_RESPONSE: i32 = 1;
-/// Flag bit 1: nobody waits for a response.
+/// Flag bit 1: the sender waits for no response.
 pub const FLAG_ONEWAY: i32 = 2;
 /// The version ordinal that we send: RocketMQ 5.5.0 (Apache `MQVersion.V5_5_0`).
 pub const CURRENT_VERSION: i32 = 513;
@@ -121,7 +121,7 @@ pub struct Command {
     pub remark: Option<String>,
     /// The header's own fields (`extFields`).
     pub fields: Fields,
-    /// The encoding in which the header came or will be sent.
+    /// The encoding in which the header arrived or will be sent.
     pub serialize_type: SerializeType,
     /// Payload; a frame without one reads as `None`, never as empty bytes.
     pub body: Option<Bytes>,

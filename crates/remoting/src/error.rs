@@ -1,4 +1,4 @@
-//! What can be wrong with a peer's bytes. Every variant is the peer's fault; none is a reason to panic.
+//! What can be wrong with a peer's bytes, or with a value that is to be sent. None of it is a reason to panic.
 
 use thiserror::Error;
 

@@ -112,8 +112,8 @@ fn is_legal_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'%' | b'|' | b'_' | b'-')
 }
 
-/// Returns a name for an error or a remark: cut to 255 characters, which are enough for every legal name, because what
-/// a stranger sends may have a megabyte.
+/// Returns a name for an error or a remark: cut to 255 characters, which are enough for every legal name, because an
+/// unknown peer may send a megabyte.
 pub fn shortened(name: &str) -> String {
     name.chars().take(RETRY_TOPIC_LIMIT).collect()
 }

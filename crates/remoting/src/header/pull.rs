@@ -47,7 +47,7 @@ crate::header! {
         pub broker_name: Option<&'a str> => "bname",
     }
 
-    /// Where to continue, besides the records (Apache `PullMessageResponseHeader`).
+    /// Where to continue, in addition to the records (Apache `PullMessageResponseHeader`).
     pub struct PullMessageResponseHeader {
         /// Broker id to ask next time.
         pub suggest_which_broker_id: i64 => "suggestWhichBrokerId",

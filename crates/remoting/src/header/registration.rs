@@ -100,9 +100,9 @@ crate::header! {
         pub broker_name: Option<&'a str> => "brokerName",
         /// Address of the broker with that id.
         pub min_broker_addr: Option<&'a str> => "minBrokerAddr",
-        /// Address of the broker that went away.
+        /// Address of the broker that left, if one did.
         pub offline_broker_addr: Option<&'a str> => "offlineBrokerAddr",
-        /// Replication address of the broker that went away.
+        /// Replication address of the broker that joined, if one did.
         pub ha_broker_addr: Option<&'a str> => "haBrokerAddr",
     }
 

@@ -1,5 +1,5 @@
-//! How a frame's head is read and written, in both of Apache's forms: JSON and binary; how fields that hold more than a
-//! plain value are.
+//! How a frame's head is read and written in both of Apache's forms, JSON and binary, and how fields are that hold more
+//! than a plain value.
 
 pub(super) mod address_sets;
 pub mod binary;
