@@ -9,6 +9,7 @@ ATTACK_SECONDS ?= 600
 VERSIONS ?= 5.5.0,4.9.7,4.6.1
 PARTS ?=
 SPARKS ?=
+TORTURE ?=
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # Tests of the store over real files. The others run no unsafe code.
 ON_FILES := append_and_read bad_input flow_control append_batches cached config_file deleted_topics delayed queue_manifest extended faults formats key_search kill locks \
@@ -22,11 +23,11 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test python python-1 python-2 jvm real spark gate fmt lint types mypy stubs dev deps unit rust nightly interop interop-55 interop-49 interop-46 sparkreal spark-versions lake spark-torture spark-long sequences attacks long bench benchdeps figures profile micro chaos leaks \
+.PHONY: help demo test python python-1 python-2 jvm real spark gate fmt lint types mypy stubs dev deps unit rust nightly interop interop-55 interop-49 interop-46 sparkreal spark-versions lake spark-torture spark-torture-topic spark-torture-atleast spark-torture-parquet spark-long sequences attacks long bench benchdeps figures profile micro chaos leaks \
 	faults loom asan wheel release-wheel docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-21s %s\n", $$1, $$2}'
 
 # Report what is missing before anything is built: `deps` takes minutes.
 demo: needs-rust needs-java dev ## 336,776 flights from Python through our broker into Spark; kills the broker, joins the weather (ROWS=n)
@@ -125,7 +126,17 @@ lake: needs-java dev ## pipelines into Delta and Iceberg tables, killed and run 
 	PYRMQ_LAKE=1 $(PYTEST) -rs tests/spark/test_lake.py
 
 spark-torture: needs-java dev ## kills driver, workers, brokers and name server of a Spark pipeline for 20 rounds (PYRMQ_TORTURE_ROUNDS=n, PYRMQ_TORTURE_SEED=n)
-	$(PYTEST) -rs -s --nightly tests/spark/test_torture.py
+	$(PYTEST) -rs -s --nightly -m nightly tests/spark/test_torture.py $(if $(TORTURE),-k $(TORTURE))
+
+# `spark-torture` in three parts, for `nightly`.
+spark-torture-topic: ## of `spark-torture`, the pipeline into a topic, exactly once
+	$(MAKE) spark-torture TORTURE=exactly-once
+
+spark-torture-atleast: ## of `spark-torture`, the pipeline into a topic, at least once
+	$(MAKE) spark-torture TORTURE=at-least-once
+
+spark-torture-parquet: ## of `spark-torture`, the pipeline into Parquet files
+	$(MAKE) spark-torture TORTURE=parquet
 
 sequences: needs-javac needs-maven dev ## random request sequences against our name server and the real one (SEQUENCES=n)
 	$(PYTEST) -rs tests/interop/test_name_sequences.py --name-sequences=$(SEQUENCES)

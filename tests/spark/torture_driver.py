@@ -2,12 +2,14 @@
 
 python -m tests.spark.torture_driver NAME_SERVER SOURCE TARGET FOLDER DELIVERY
 
-The checkpoint is below FOLDER, and so are the files of DELIVERY parquet.
+The checkpoint is below FOLDER, and so are the files of DELIVERY parquet. Prints `planned` when the
+first batch of this run has its offsets: what is killed before that interrupts nothing.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 
 import pyrmq.spark
 
@@ -37,7 +39,9 @@ def run(name_server: str, source: str, target: str, folder: str, delivery: str) 
             nameServer=name_server, topic=target, delivery=delivery
         )
     query = writer.trigger(availableNow=True).start()
-    sys.stdout.write("started\n")
+    while query.isActive and not query.status["isDataAvailable"]:
+        time.sleep(0.01)
+    sys.stdout.write("planned\n")
     sys.stdout.flush()
     query.awaitTermination()
 

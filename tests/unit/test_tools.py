@@ -133,6 +133,23 @@ def test_the_parts_of_the_interop_tests_run_each_of_them_once() -> None:
     assert sorted(every) == sorted(test for part in split for test in part)
 
 
+def test_the_parts_of_the_torture_kill_each_kind_of_pipeline() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    parts = re.findall(r"^(spark-torture-\w+):.*\n\t.* TORTURE=(.+)$", makefile, re.MULTILINE)
+    assert [part for part, _ in parts] == [part for part in nightly.PARTS if "torture" in part]
+    options = ["--collect-only", "-q", "--nightly", "-m", "nightly", "tests/spark/test_torture.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    kinds = re.findall(r"\[(.+)\]", done.stdout)
+    assert sorted(kinds) == sorted(kind for _, kind in parts)
+
+
 def test_the_nightly_run_counts_what_both_runners_print() -> None:
     text = (
         "===== 3 failed, 10 passed, 2 skipped, 1 error in 12.34s (0:00:12) =====\n"
