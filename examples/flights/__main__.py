@@ -138,7 +138,7 @@ class Demo:
                     restarted = True
                     self.restart_pipeline()
                 if self.sender.error is not None:
-                    raise RuntimeError("sending failed") from self.sender.error
+                    raise SystemExit(f"sending failed: {self.sender.error}")
                 if not self.sender.alive and taken >= self.rows:
                     break
                 if time.monotonic() - last_news > DRAIN_S:
@@ -158,14 +158,22 @@ class Demo:
         self.board.open()
         second = stream.Run(self.spark, stream.pipeline("weather", self.names, self.out))
         self.stack.callback(second.stop)
-        begun = time.monotonic()
+        begun = last_news = time.monotonic()
+        batches = 0
         second.start()
         with Live(console=self.console, refresh_per_second=4) as live:
             while second.alive or len(self.board.hours) < self.board.stored():
-                self.board.take(0.25)
+                came = self.board.take(0.25)
                 live.update(self.board.show())
-                if time.monotonic() - begun > DRAIN_S:
+                if came or second.batches > batches:
+                    last_news, batches = time.monotonic(), second.batches
+                if time.monotonic() - last_news > DRAIN_S:
                     break
+        log = f"; the log is {self.out / 'logs/spark.log'}"
+        if second.alive:
+            raise SystemExit(weather.stuck(DRAIN_S, len(self.board.hours)) + log)
+        if not self.board.hours:
+            raise SystemExit(weather.no_hours(self.rows) + log)
         self.say(
             f"{len(self.board.hours):,} hours came back in {time.monotonic() - begun:.1f} s,"
             f" {sum(hour.is_alert for hour in self.board.hours):,} of them alerts"

@@ -93,12 +93,12 @@ class Run:
         """Whether it still runs.
 
         Raises:
-            RuntimeError: it failed.
+            SystemExit: it failed; the text says why, in one line.
         """
-        if self._error is not None:
-            raise RuntimeError(f"pipeline {self.pipeline.name} failed") from self._error
-        if self.report is not None and self.report.error is not None:
-            raise RuntimeError(f"pipeline {self.pipeline.name} failed: {self.report.error}")
+        error: object = self._error or (self.report.error if self.report else None)
+        if error:
+            cause = (str(error) or type(error).__name__).splitlines()[0]
+            raise SystemExit(f"pipeline {self.pipeline.name} failed: {cause}")
         return self._thread is not None and self._thread.is_alive()
 
     def await_first_batch(self) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 WEATHER, HOURS, ALERTS = "weather", "hours", "alerts"
 BATCH = 2_000
 SHOWN = 6
+ENOUGH_ROWS = 6_000
+"""Flights of a week: the hours of its first days are closed."""
 AIRPORTS = {"EWR": "Newark", "JFK": "Kennedy", "LGA": "LaGuardia"}
 
 
@@ -68,6 +70,24 @@ def send(name_server: str, years: int) -> set[tuple[str, str]]:
         for first in range(0, len(messages), BATCH):
             producer.send_batch(WEATHER, messages[first : first + BATCH])
     return sent
+
+
+def no_hours(rows: int) -> str:
+    """Return why the pipeline ended without an hour, and what to do, in one line."""
+    if rows < ENOUGH_ROWS:
+        return (
+            "no hour came back from Spark: an hour is closed by flights three days later, and"
+            f" {rows:,} flights are too few days: run again with --rows {ENOUGH_ROWS} or more"
+        )
+    return "no hour came back from Spark, although its pipeline has ended"
+
+
+def stuck(seconds: float, hours: int) -> str:
+    """Return that the pipeline still runs but gives nothing any more, and what to do."""
+    return (
+        f"pipeline weather has not moved for {seconds:.0f} s and does not end; {hours:,} hours came"
+        " back: on a busy machine run again with fewer --rows"
+    )
 
 
 @dataclass
@@ -170,4 +190,4 @@ class Board:
                 f"{len(differ):,} hours differ, as {place}: {found.get(place)} by windows,"
                 f" {wanted.get(place)} in Parquet"
             )
-        return wrong if self.hours else ["no hour came back from Spark"]
+        return wrong

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -16,28 +17,26 @@ from tests.spark.conftest import LIMITS, QUICK_JVM
 
 if TYPE_CHECKING:
     from examples.flights.report import Findings
+    from pyspark.sql import SparkSession
 
     from pyrmq.message import Message
+    from pyrmq.pipeline import Pipeline, Report
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_IS_HERE = importlib.util.find_spec("pyspark") and shutil.which("java")
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-@pytest.mark.skipif(
+NEEDS_SPARK = pytest.mark.skipif(
     not SPARK_IS_HERE and os.environ.get("CI") != "true",
     reason="left out: pyspark or java is missing, which the Spark tests need",
 )
-@pytest.mark.skipif(
-    bool(SPARK_IS_HERE) and not LIMITS,
-    reason="its second act ends in one run, and on Spark 4.1 windows close in a later one",
-)
-def test_flights_arrive_once_each_although_the_broker_is_killed(tmp_path: Path) -> None:
+
+
+def run_demo(rows: int, out: Path) -> subprocess.CompletedProcess[str]:
+    """Run the demo in a process of its own."""
     paths = [str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.flights", "--rows", "6000", "--out", str(tmp_path)],
+    return subprocess.run(
+        [sys.executable, "-m", "examples.flights", "--rows", str(rows), "--out", str(out)],
         cwd=ROOT,
         env={
             **os.environ,
@@ -49,6 +48,18 @@ def test_flights_arrive_once_each_although_the_broker_is_killed(tmp_path: Path) 
         timeout=220,
         check=False,
     )
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@NEEDS_SPARK
+@pytest.mark.skipif(
+    bool(SPARK_IS_HERE) and not LIMITS,
+    reason="its second act ends in one run, and on Spark 4.1 windows close in a later one",
+)
+def test_flights_arrive_once_each_although_the_broker_is_killed(tmp_path: Path) -> None:
+    done = run_demo(6000, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "none lost, none doubled" in done.stdout
     assert "broker killed with -9" in done.stdout
@@ -56,6 +67,80 @@ def test_flights_arrive_once_each_although_the_broker_is_killed(tmp_path: Path) 
     assert "windows and join are exact" in done.stdout
     for picture in ("departures.png", "weather.png"):
         assert (tmp_path / picture).stat().st_size > 20_000
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+@pytest.mark.timeout(240)
+@NEEDS_SPARK
+def test_too_few_flights_for_an_hour_end_with_one_line(tmp_path: Path) -> None:
+    done = run_demo(500, tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "none lost, none doubled" in done.stdout
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("no hour came back from Spark: an hour is closed by flights three days")
+    assert "run again with --rows 6000 or more" in last
+    assert "Traceback" not in done.stderr
+
+
+class Act:
+    """What the second act needs: a pipeline that is idle or has ended, and no hour."""
+
+    hours = ()
+    batches = 0
+
+    def __init__(self, *, alive: bool) -> None:
+        self.alive = alive
+
+    def nothing(self, *_: object) -> int:
+        """Start, stop, open, show or take nothing."""
+        return 0
+
+    start = stop = open = close = show = take = stored = nothing
+
+
+@pytest.mark.parametrize(
+    ("alive", "rows", "text"),
+    [
+        (False, 500, "500 flights are too few days: run again with --rows 6000 or more; the log"),
+        (False, 9000, "no hour came back from Spark, although its pipeline has ended; the log is"),
+        (True, 9000, "has not moved for 0 s and does not end; 0 hours came back: on a busy"),
+    ],
+)
+def test_a_second_act_without_hours_ends_with_one_line_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, alive: bool, rows: int, text: str
+) -> None:
+    from contextlib import ExitStack
+
+    from examples.flights import __main__ as demo
+    from examples.flights import stream, weather
+    from rich.console import Console
+
+    act = Act(alive=alive)
+    monkeypatch.setattr(demo, "DRAIN_S", 0)
+    monkeypatch.setattr(weather, "send", lambda *_: set())
+    monkeypatch.setattr(weather, "Board", lambda *_: act)
+    monkeypatch.setattr(stream, "Run", lambda *_: act)
+    monkeypatch.setattr(stream, "pipeline", lambda *_: None)
+    with ExitStack() as stack:
+        one = demo.Demo(rows, tmp_path, Console(quiet=True), stack)
+        one.names, one.spark = "127.0.0.1:9", cast("SparkSession", None)
+        with pytest.raises(SystemExit) as ended:
+            one.second_act()
+    assert text in str(ended.value)
+    assert str(ended.value).count("\n") == 0
+
+
+def test_a_pipeline_that_fails_ends_the_demo_with_the_cause() -> None:
+    from examples.flights.stream import Run
+
+    run = Run(cast("SparkSession", None), cast("Pipeline", SimpleNamespace(name="weather")))
+    run.report = cast(
+        "Report", SimpleNamespace(error="DataLossError: messages are gone\nJVM stacktrace")
+    )
+    with pytest.raises(SystemExit) as ended:
+        _ = run.alive
+    assert str(ended.value) == "pipeline weather failed: DataLossError: messages are gone"
 
 
 def findings() -> Findings:
