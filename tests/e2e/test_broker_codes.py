@@ -141,6 +141,32 @@ def test_topics_are_made_by_a_list(running: Cluster) -> None:
         assert table(running, RequestCode.GET_TOPIC_CONFIG, topic=name)["writeQueueNums"] == 2
 
 
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [
+        ("batches", "topics with queue.type=BatchCQ are not built yet"),
+        (TOPIC, "attempt to update an unchangeable attribute. key: queue.type"),
+    ],
+)
+def test_a_topic_of_batches_is_refused(running: Cluster, topic: str, error: str) -> None:
+    before = table(running, RequestCode.GET_ALL_TOPIC_CONFIG)["topicConfigTable"]
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": "2",
+        "writeQueueNums": "2",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+        "attributes": "+queue.type=BatchCQ",
+    }
+    answer = told(running, RequestCode.UPDATE_AND_CREATE_TOPIC, **fields)
+    assert answer.code != 0
+    assert error in (answer.remark or "")
+    assert table(running, RequestCode.GET_ALL_TOPIC_CONFIG)["topicConfigTable"] == before
+
+
 def test_lite_pull_consumers_are_served_as_others(running: Cluster) -> None:
     asked = {
         "consumerGroup": GROUP,

@@ -1,7 +1,7 @@
 """Stores of the real broker with data that ours does not support: refused by name, unchanged.
 
 One real broker writes a store with all kinds that can coexist, another one over RocksDB. Each kind
-is then tested in a copy that has only that kind.
+is then tested in a copy that has only that kind. Log files are read as tables all the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyrmq import Broker
+from pyrmq import Broker, arrow
 from pyrmq.errors import ServerError
 from tests.interop import artifacts
 from tests.interop.ours import OurNameServer
@@ -168,6 +168,20 @@ def test_without_them_the_same_store_opens_with_its_timer_message(
     assert files(store) == before
     for _ in range(2):
         assert start(store)["timerCongestNum"] == "1"
+
+
+def test_log_files_of_batches_are_read_message_by_message(mixed: Path) -> None:
+    columns = ["topic", "queueId", "queueOffset", "body", "keys", "msgId"]
+    rows = arrow.read_log(mixed, columns=columns, progress=False).to_pylist()
+    found = {(row["topic"], row["queueOffset"]): row["body"] for row in rows}
+    assert len(found) == len(rows)
+    assert found == {
+        ("Batched", 0): b"a",
+        ("Batched", 1): b"b",
+        ("Compacted", 0): b"c",
+        ("Plain", 0): b"light",
+    }
+    assert arrow.read_log(mixed, "Batched", columns=["body"]).num_rows == 2
 
 
 def made_by_java(
