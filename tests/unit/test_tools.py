@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tools import nightly
+from tools import nightly, spark_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,6 +149,41 @@ def test_the_parts_of_the_torture_kill_each_kind_of_pipeline() -> None:
     )
     kinds = re.findall(r"\[(.+)\]", done.stdout)
     assert sorted(kinds) == sorted(kind for _, kind in parts)
+
+
+@pytest.mark.parametrize(
+    ("index", "ran"),
+    [
+        ("4.3.1, 4.3.0, 4.2.0, 4.1.4, 4.1.0, 3.5.9", ["4.1.4", "4.3.1"]),
+        ("5.0.0, 4.2.0, 4.1.4", ["4.1.4"]),  # The gate runs 4.2.0.
+        ("", ["4.1.2", "4.10.0"]),  # Offline: what is installed.
+    ],
+)
+def test_the_spark_tests_run_on_the_oldest_line_and_on_the_newest_release(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, index: str, ran: list[str]
+) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "index"]
+
+    def answer(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert command[:-2] == pip
+        text = f"pyspark (9)\nAvailable versions: {index}\n  INSTALLED: 4.2.0\n" if index else ""
+        return subprocess.CompletedProcess(command, 0, text)
+
+    for line, release in (("4.1", "4.1.2"), ("4.9", "4.9.0"), ("4.10", "4.10.0")):
+        (tmp_path / "target/pyspark" / line / f"pyspark-{release}.dist-info").mkdir(parents=True)
+    found: list[str] = []
+
+    def install(release: str) -> Path:
+        found.append(release)
+        return tmp_path
+
+    monkeypatch.setattr(spark_versions, "ROOT", tmp_path)
+    monkeypatch.setattr(subprocess, "run", answer)
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.2.0")
+    monkeypatch.setattr(spark_versions, "install", install)
+    monkeypatch.setattr(spark_versions, "run", lambda _: 0)
+    assert spark_versions.main([]) == 0
+    assert found == ran
 
 
 def test_the_nightly_run_counts_what_both_runners_print() -> None:
