@@ -242,6 +242,46 @@ def test_a_topic_goes_to_a_file_and_back(
         assert dict(row["properties"])["n"] == number
 
 
+def test_the_export_takes_a_time_a_tag_and_columns(
+    rocketmq_session: Cluster, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = rocketmq_session.name_server
+    stored = arrow.read(topic, name_server=at, columns=["storeTimestamp"]).column(0).to_pylist()
+    middle = sorted(stored)[10].isoformat()
+    later = sum(moment.isoformat() >= middle for moment in stored)
+    for words, count in (
+        (["--since", "1h"], 20),
+        (["--until", "1h"], 0),
+        (["--since", middle], later),
+        (["--until", middle], 20 - later),
+        (["--tags", "even", "--since", "1h", "--columns", "keys,body"], 10),
+    ):
+        file = tmp_path / "rows.parquet"
+        assert main(["export", topic, str(file), "-n", at, "--overwrite", *words]) == 0
+        assert capsys.readouterr().out == f"exported {count} messages\n", words
+        assert pq.read_table(file).num_rows == count
+    assert pq.read_table(file).column_names == ["keys", "body"]
+
+
+def test_other_libraries_read_a_topic_by_the_c_stream(
+    rocketmq_session: Cluster, topic: str
+) -> None:
+    at = rocketmq_session.name_server
+
+    def scanned() -> pa.RecordBatchReader:
+        return arrow.scan(topic, name_server=at, columns=["body", "tags"])
+
+    class Other:
+        """Has nothing of pyarrow's, as polars and duckdb."""
+
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return scanned().__arrow_c_stream__(requested_schema)
+
+    assert bodies(pa.table(Other())) == [f"body {number}" for number in range(20)]
+    frame = scanned().read_pandas()
+    assert (list(frame.columns), len(frame)) == (["body", "tags"], 20)
+
+
 def test_a_directory_is_exported_without_its_broker(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyrmq import Admin
+from pyrmq import Admin, arrow
 from pyrmq._tables.brokers.remote import RemoteCluster, _TopicRequest
+from pyrmq._tables.errors import BrokerAway
 from pyrmq._tables.offsets import Bounds, Queue
 from pyrmq._tables.options.topic_options import Options
 from pyrmq.codes import RequestCode, ResponseCode
@@ -114,6 +115,18 @@ def test_a_silent_broker_does_not_hold_up_the_other(site: Site) -> None:
     assert set(snapshots[-1].away) == {"broker-b"}
     site.running.brokers[1].network.heal()
     site.await_snapshot(lambda snapshot: set(snapshot.bounds) == {a, b})
+
+
+def test_a_batch_read_names_the_broker_that_does_not_answer(site: Site) -> None:
+    both = set(site.queues)
+    site.await_snapshot(lambda snapshot: set(snapshot.bounds) == both)
+    broker = site.running.brokers[1]
+    broker.network.silence()
+    text = rf"broker broker-b \({broker.address}\) does not answer: .*; waited 1 s \(timeoutMs\)"
+    with pytest.raises(BrokerAway, match=text):
+        arrow.read(site.name, name_server=site.running.name_server, timeout=1)
+    broker.network.heal()
+    assert arrow.read(site.name, name_server=site.running.name_server).num_rows == 0
 
 
 def test_a_topic_deleted_on_one_broker_is_gone_there_only(site: Site) -> None:
