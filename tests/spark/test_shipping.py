@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from pyrmq._tables.options.topic_options import Options
 from pyrmq._tables.planning.plan import Range
 from pyrmq._tables.worker import Part, batches
 from pyrmq.spark.reading.batch import BatchReader
+from pyrmq.spark.reading.stream import StreamReader
 
 ROOT = Path(__file__).resolve().parents[2]
 OPEN = """
@@ -50,6 +52,21 @@ def opened(before: str) -> subprocess.CompletedProcess[bytes]:
 
 def test_a_reader_opens_where_everything_is_there() -> None:
     assert opened("").stdout == b"BatchReader ('orders',)\n"
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp"])
+def test_tasks_get_no_offsets_of_all_queues(name: str) -> None:
+    """They are in the command of each task, and have their own offsets."""
+    schema = StructType([StructField("body", BinaryType())])
+
+    def size(queues: int) -> list[int]:
+        offsets = json.dumps({"orders": {"broker-a": dict.fromkeys(map(str, range(queues)), 7)}})
+        given = {"nameServer": "h:1", "topic": "orders", name: offsets}
+        options = Options.parse(given, batch=True)
+        readers = [BatchReader(options, schema), StreamReader(options, schema)]
+        return [len(cloudpickle.dumps(one)) for one in readers]  # type: ignore[no-untyped-call]
+
+    assert size(10_000) == size(1)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ one. An option that is not built yet is an error: none is ever ignored.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from pyrmq._tables import schema
@@ -99,6 +99,20 @@ class Options:
             OffsetError: offsets that are neither a word nor the JSON form.
         """
         return _Parser(known_only(given, KNOWN, ALIASES, _LATER), KNOWN).options(batch=batch)
+
+    def of_tasks(self) -> Options:
+        """Return the options without those of planning that grow with the number of queues.
+
+        Spark sends them with every task, which gets its own queues beside them.
+        """
+        return replace(
+            self,
+            queues=frozenset(),
+            starting="earliest",
+            starting_times=None,
+            ending="latest",
+            ending_times=None,
+        )
 
     @classmethod
     def column_names(cls, given: Mapping[str, str]) -> tuple[str, ...]:

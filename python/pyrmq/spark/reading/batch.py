@@ -7,7 +7,7 @@ they would read only what the first query's conditions chose.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -51,6 +51,10 @@ class BatchReader(Shipped, DataSourceReader):
         self.options = options
         self.schema = schema
         projection(schema, options.layout)
+
+    def shipped(self) -> dict[str, Any]:
+        """Keep the options of planning on the driver."""
+        return {**self.__dict__, "options": self.options.of_tasks()}
 
     def partitions(self) -> list[InputPartition]:
         """Find start and end, and cut the range between them into tasks.

@@ -55,7 +55,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def shipped(self) -> dict[str, Any]:
         """Keep connections and progress on the driver: executors only read."""
-        return {**self.__dict__, "_progress": None, "_cluster": None}
+        kept: dict[str, Any] = {"_progress": None, "_cluster": None}
+        return {**self.__dict__, **kept, "options": self.options.of_tasks()}
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
