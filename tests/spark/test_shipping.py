@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -23,9 +24,15 @@ from pyrmq._tables.offsets import Queue
 from pyrmq._tables.options.topic_options import Options
 from pyrmq._tables.planning.plan import Range
 from pyrmq._tables.worker import Part, batches
+from pyrmq.spark import checks
 from pyrmq.spark.reading.batch import BatchReader
 from pyrmq.spark.reading.stream import StreamReader
+from pyrmq.testing import cluster
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VERSION = pyrmq.__version__
 ROOT = Path(__file__).resolve().parents[2]
 OPEN = """
 import sys
@@ -83,7 +90,7 @@ def test_an_executor_that_lacks_something_says_so(before: str, text: str) -> Non
     assert done.returncode == 1
     assert text in said
     assert f"executor {os.uname().nodename} ({sys.executable})" in said
-    assert f"install pyrmq-rocketmq[spark]=={pyrmq.__version__} there" in said
+    assert f"install pyrmq-rocketmq[spark]=={VERSION} there" in said
 
 
 def test_the_daemon_has_imported_what_workers_use() -> None:
@@ -117,3 +124,34 @@ def test_an_executor_that_cannot_reach_an_advertised_address_says_so() -> None:
     assert "127.0.0.1:2" in text
     assert f"on executor {socket.gethostname()}" in text
     assert "set brokerIP1 of the broker to one that it can" in text
+
+
+@pytest.mark.parametrize(
+    ("versions", "seconds", "text"),
+    [
+        (
+            {"pyrmq": None, "pyrmq._core": None},
+            0,
+            f"install pyrmq-rocketmq[spark]=={VERSION} there",
+        ),
+        ({"pyarrow": "9.0.0"}, 0, "pyarrow is 9.0.0, the driver has"),
+        ({}, 60, "its clock differs from the driver's by 60"),
+        ({}, -60, "its clock differs from the driver's by -60"),
+    ],
+)
+def test_the_doctor_says_what_an_executor_lacks(
+    monkeypatch: pytest.MonkeyPatch, versions: dict[str, str | None], seconds: float, text: str
+) -> None:
+    def answers(_: object, addresses: list[str], timeout: float) -> list[dict[str, Any]]:
+        found = checks._check_environment(addresses, timeout)
+        found["versions"] |= versions
+        found["now"] += seconds
+        return [found]
+
+    monkeypatch.setattr(checks, "_advertised", lambda *_: ({}, []))
+    monkeypatch.setattr(checks, "_from_executors", answers)
+    with cluster() as running:
+        driver, executor = checks.examine_executors(cast("SparkSession", None), running.name_server)
+    assert (driver.role, driver.problems, executor.role) == ("driver", [], "executor")
+    (problem,) = executor.problems
+    assert text in problem
