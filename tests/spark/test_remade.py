@@ -40,6 +40,26 @@ def test_a_topic_remade_and_refilled_within_the_grace_time_is_noticed(
         assert stream.read(end, stream.latest(end)) == [(A, 0, 14)]
 
 
+@pytest.mark.parametrize("length", [3, 9, 12])
+def test_a_topic_made_anew_is_read_once_whatever_its_length(length: int) -> None:
+    """Its new position has its own mark, also where it is the number of the old one."""
+    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest", failOnDataLoss="false")
+    end = stream.latest(stream.progress.initial())
+    stream.again()
+    stream.cluster.queues[A] = Bounds(0, length)
+    stream.cluster.made_ms[A] = 1_000_000
+    stream.latest(end)
+    stream.clock.now += 31
+    later = stream.latest(end)
+    assert stream.read(end, later) == [(A, 0, length)]
+    assert parse_version(later).marks == {A: stream.cluster.marks({A: length})[A]}
+    stream.again()
+    assert stream.latest(later) == later
+    stream.cluster.queues[A] = Bounds(0, length + 1)
+    stream.clock.now += 1
+    assert stream.read(later, stream.latest(later)) == [(A, length, length + 1)]
+
+
 def test_a_queue_that_was_shorter_is_not_read_before_it_has_been_compared() -> None:
     stream = Stream({A: Bounds(0, 9), B: Bounds(0, 1)}, startingOffsets="earliest")
     end = stream.latest(stream.progress.initial())

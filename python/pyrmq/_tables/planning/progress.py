@@ -149,7 +149,8 @@ class Progress:
         for queue in begun:
             self._watch.settled(queue)
         start_offsets = position.offsets if first else None
-        marks = self._marks(position, end)
+        kept_at = {queue: at for queue, at in position.offsets.items() if queue not in begun}
+        marks = self._marks(position._replace(offsets=kept_at), end)
         kept = {q: mark for q, mark in whole.marks.items() if q not in position.offsets}
         return to_json(
             Position(
