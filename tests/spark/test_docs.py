@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 from pyrmq import Producer
 from pyrmq._tables.options.option_table import KNOWN, LOG, SINK
 from pyrmq._tables.schema import COLUMNS
+from pyrmq.cli.main import main
 from pyrmq.testing import cluster
 from tests.spark.test_lake import DELTA, ICEBERG
 from tests.test_readme import BLOCKS
@@ -105,8 +107,8 @@ def test_the_stream_of_the_readme_has_the_columns_that_it_names(
 def test_the_programs_of_the_page_run(
     spark: SparkSession, site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Producer(name_server=site.name_server) as producer:
-        producer.send("orders", b"one coffee")
+    _, send = re.findall(r"`pyrmq ((?:server|send)[^`]*)`", PAGE.split("```python", 1)[0])
+    assert main([*shlex.split(send), "-n", site.name_server]) == 0
     programs = {
         name: block.replace("127.0.0.1:9876", site.name_server)
         for name, block in BLOCKS.items()

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pyrmq._tables.errors import BrokerAway, DataLossError, OffsetError, OptionError
-from pyrmq._tables.offsets import Bounds, Position, Queue, parse_version, to_json
+from pyrmq._tables.offsets import Bounds, Queue, parse_version
 from pyrmq._tables.options.topic_options import Options
 from pyrmq._tables.planning.plan import rows
 from tests.spark.fake import Stream
@@ -296,6 +296,15 @@ def test_a_broker_that_stays_away_ends_the_query_without_a_loss() -> None:
         stream.latest(end)
 
 
+def test_a_broker_may_stay_away_for_ever() -> None:
+    stream = Stream({A: Bounds(0, 9), ON_OTHER: Bounds(0, 9)}, awayMs="0")
+    end = stream.latest(stream.progress.initial())
+    stream.cluster.away = {"other"}
+    for _ in range(3):
+        stream.clock.now += 1_000_000
+        assert stream.latest(end) == end
+
+
 def test_a_planned_batch_waits_for_its_broker_and_is_no_loss() -> None:
     stream = Stream({A: Bounds(0, 9), ON_OTHER: Bounds(0, 9)}, startingOffsets="earliest")
     start = stream.progress.initial()
@@ -468,66 +477,6 @@ def test_a_queue_that_may_not_be_read_any_more_has_its_own_text() -> None:
     stream.clock.now += 30 + 1
     with pytest.raises(DataLossError, match=r"queue 1: .* still stored: raise readQueueNums"):
         stream.latest(end)
-
-
-def test_a_spark_that_does_not_tell_the_start_gets_everything() -> None:
-    stream = Stream({A: Bounds(0, 10)}, startingOffsets="earliest")
-    start = stream.progress.initial()
-    first = stream.progress.latest(None, limit=4)
-    assert parse_version(first)[:2] == ({A: 10}, {A: 0})
-    assert stream.progress.latest(None, limit=4) == first
-    assert stream.read(start, first) == [(A, 0, 10)]
-    stream.cluster.queues[A] = Bounds(0, 12)
-    stream.clock.now += 1
-    second = stream.progress.latest(None, limit=1)
-    assert stream.read(first, second) == [(A, 10, 11)]
-    assert stream.read(second, stream.progress.latest(None, limit=1)) == [(A, 11, 12)]
-    done = stream.progress.latest(None, limit=1)
-    assert stream.progress.latest(None, limit=1) == done
-
-
-def test_such_a_spark_never_goes_back_after_a_restart() -> None:
-    stream = Stream({A: Bounds(0, 10)}, startingOffsets="earliest")
-    stream.progress.initial()
-    stream.again()
-    stream.cluster.queues[A] = Bounds(0, 15)
-    # It requests the end of the next batch before it has reported the end of the last one.
-    end = stream.progress.latest(None, limit=4)
-    assert stream.read(to_json(Position({A: 10})), end) == [(A, 10, 15)]
-
-
-@pytest.mark.parametrize(
-    ("highest", "made_ms", "read"),
-    [
-        (3, 1_000_000, [(A, 0, 3)]),
-        (9, 1_000_000, [(A, 0, 9)]),
-        (12, 1_000_000, [(A, 0, 12)]),
-        (3, 0, []),
-        (9, 0, []),
-        (12, 0, [(A, 9, 12)]),
-    ],
-)
-@pytest.mark.parametrize("fail", ["true", "false"])
-def test_such_a_spark_notices_after_a_restart_that_a_topic_was_made_anew(
-    highest: int, made_ms: int, read: list[tuple[Queue, int, int]], fail: str
-) -> None:
-    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest", failOnDataLoss=fail)
-    end = stream.latest(stream.progress.initial())
-    stream.again()
-    stream.cluster.queues[A] = Bounds(0, highest)
-    stream.cluster.made_ms[A] = made_ms
-    later = stream.progress.latest(None, limit=0)
-    if fail == "true" and (made_ms or highest < 9):
-        with pytest.raises(DataLossError, match="queue 0: was at 9"):
-            stream.read(end, later)
-        return
-    assert stream.read(end, later) == read
-    # A process that reads this batch again gets the same of it.
-    stream.again()
-    assert stream.read(end, later) == read
-    stream.cluster.queues[A] = Bounds(0, 20)
-    stream.clock.now += 1
-    assert stream.read(later, stream.progress.latest(None, limit=0)) == [(A, highest, 20)]
 
 
 def test_a_query_begins_at_what_its_group_has_committed() -> None:

@@ -42,6 +42,13 @@ _log = logging.getLogger("pyrmq.spark")
 _PAUSE_S = 0.2
 _QUEUES_A_SECOND = 1600
 """An idle stream of many queues checks less often, but at least once a second."""
+_UNTOLD = (
+    "{queue}: was at {at}, but {cause} when the query started, and Spark 4.1 logged an end without"
+    " it. Nothing is lost, but the next batch would read its messages again. {mend}, delete the"
+    " newest file of the checkpoint's folder `offsets` (`commits` does not have it), and start the"
+    " query. With the option `brokers` a start waits for the brokers that it names; Spark 4.2 needs"
+    " neither"
+)
 
 
 @dataclass
@@ -221,6 +228,8 @@ class Progress:
         lower = {**((upper.start if is_first else None) or given.offsets), **upper.begun}
         wanted = {queue for queue, at in upper.offsets.items() if at != lower.get(queue)}
         self._await_queues(upper.offsets, wanted, is_replayed=is_replayed)
+        if upper.start is not None and not is_first:
+            self._check_untold(given, upper, lower)
         there = {queue: at for queue, at in upper.offsets.items() if queue in self._seen.bounds}
         for queue, at in there.items():
             if at < lower.get(queue, 0):
@@ -235,6 +244,46 @@ class Progress:
         if is_replayed:
             there |= self._left_of(given, upper, lower)
         return tasks_of(self.options, lower, there, self._seen.bounds, self.cluster)
+
+    def _check_untold(self, start: Position, end: Position, lower: Offsets) -> None:
+        """Refuse an end that Spark 4.1 got before it passed a start, if it is before the start.
+
+        It lacks the queues of a broker that was away, and is too low in those of one that was
+        reading its log again. Spark has logged it: the next batch would read what was read before.
+
+        Raises:
+            BrokerAway: there is such a queue.
+            DataLossError: a queue no longer exists and the options say that this is an error.
+        """
+        stood = {
+            queue: lower[queue]
+            for queue, at in start.offsets.items()
+            if end.offsets.get(queue, -1) < lower.get(queue, at)
+        }
+        begun = self.clock()
+        while stood and self._is_short(stood) and not self._is_over(begun):
+            self.sleep(_PAUSE_S)
+            self._refresh(start.offsets)
+        others = self._replay.others(start.marks, stood, self._seen.bounds)
+        for queue in sorted(stood):
+            held = self._seen.bounds.get(queue)
+            if held is None and (queue.topic, queue.broker) in self._seen.gone:
+                self._lost(f"{queue}: was at {stood[queue]}, now the topic no longer exists")
+            elif held is None or (queue not in others and held.highest >= stood[queue]):
+                unread = (
+                    held is None and queue.broker in self._seen.brokers - self._seen.away.keys()
+                )
+                cause = "it could not be read" if unread else "its broker was away"
+                mend = "Raise readQueueNums" if unread else "Start the broker"
+                text = _UNTOLD.format(queue=queue, at=stood[queue], cause=cause, mend=mend)
+                raise BrokerAway(text)
+
+    def _is_short(self, stood: Offsets) -> bool:
+        held = self._seen.bounds
+        return any(queue not in held or held[queue].highest < at for queue, at in stood.items())
+
+    def _is_over(self, begun: float) -> bool:
+        return self.clock() - begun >= self.options.timeout_ms / 1000
 
     @property
     def _replay(self) -> Replay:

@@ -1,0 +1,161 @@
+"""A stream on Spark 4.1, which asks for the end of a batch without the position. No Spark here.
+
+What it passes instead is only known when the batch is planned, and its end is in Spark's log then.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pyrmq._tables.errors import BrokerAway, DataLossError
+from pyrmq._tables.offsets import Bounds, Position, Queue, parse_version, to_json
+from tests.spark.fake import Stream
+
+A, B = (Queue("t", "b", number) for number in range(2))
+ON_OTHER = Queue("t", "other", 0)
+
+
+def test_a_spark_that_does_not_tell_the_start_gets_everything() -> None:
+    stream = Stream({A: Bounds(0, 10)}, startingOffsets="earliest")
+    start = stream.progress.initial()
+    first = stream.progress.latest(None, limit=4)
+    assert parse_version(first)[:2] == ({A: 10}, {A: 0})
+    assert stream.progress.latest(None, limit=4) == first
+    assert stream.read(start, first) == [(A, 0, 10)]
+    stream.cluster.queues[A] = Bounds(0, 12)
+    stream.clock.now += 1
+    second = stream.progress.latest(None, limit=1)
+    assert stream.read(first, second) == [(A, 10, 11)]
+    assert stream.read(second, stream.progress.latest(None, limit=1)) == [(A, 11, 12)]
+    done = stream.progress.latest(None, limit=1)
+    assert stream.progress.latest(None, limit=1) == done
+
+
+def test_such_a_spark_waits_for_the_minimum_of_rows_but_not_for_ever() -> None:
+    given = {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "60s"}
+    stream = Stream({A: Bounds(0, 10)}, startingOffsets="earliest", **given)
+    end = stream.progress.latest(None, limit=4)
+    assert stream.read(stream.progress.initial(), end) == [(A, 0, 10)]
+    stream.cluster.queues[A] = Bounds(0, 13)
+    stream.clock.now += 1
+    assert stream.progress.latest(None, limit=4) == end
+    stream.clock.now += 60
+    later = stream.progress.latest(None, limit=4)
+    assert stream.read(end, later) == [(A, 10, 13)]
+    stream.cluster.queues[A] = Bounds(0, 20)
+    stream.clock.now += 1
+    assert stream.read(later, stream.progress.latest(None, limit=4)) == [(A, 13, 17)]
+
+
+def test_such_a_spark_never_goes_back_after_a_restart() -> None:
+    stream = Stream({A: Bounds(0, 10)}, startingOffsets="earliest")
+    stream.progress.initial()
+    stream.again()
+    stream.cluster.queues[A] = Bounds(0, 15)
+    # It requests the end of the next batch before it has reported the end of the last one.
+    end = stream.progress.latest(None, limit=4)
+    assert stream.read(to_json(Position({A: 10})), end) == [(A, 10, 15)]
+
+
+@pytest.mark.parametrize(
+    ("highest", "made_ms", "read"),
+    [
+        (3, 1_000_000, [(A, 0, 3)]),
+        (9, 1_000_000, [(A, 0, 9)]),
+        (12, 1_000_000, [(A, 0, 12)]),
+        (3, 0, []),
+        (9, 0, []),
+        (12, 0, [(A, 9, 12)]),
+    ],
+)
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_such_a_spark_notices_after_a_restart_that_a_topic_was_made_anew(
+    highest: int, made_ms: int, read: list[tuple[Queue, int, int]], fail: str
+) -> None:
+    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest", failOnDataLoss=fail)
+    end = stream.latest(stream.progress.initial())
+    stream.again()
+    stream.cluster.queues[A] = Bounds(0, highest)
+    stream.cluster.made_ms[A] = made_ms
+    later = stream.progress.latest(None, limit=0)
+    if fail == "true" and (made_ms or highest < 9):
+        with pytest.raises(DataLossError, match="queue 0: was at 9"):
+            stream.read(end, later)
+        return
+    assert stream.read(end, later) == read
+    # A process that reads this batch again gets the same of it.
+    stream.again()
+    assert stream.read(end, later) == read
+    stream.cluster.queues[A] = Bounds(0, 20)
+    stream.clock.now += 1
+    assert stream.read(later, stream.progress.latest(None, limit=0)) == [(A, highest, 20)]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_such_a_spark_reads_nothing_twice_of_a_broker_that_was_away_at_a_restart(fail: str) -> None:
+    """Its end lacks the broker's queues, and is the start of the next batch."""
+    queues = {A: Bounds(0, 9), ON_OTHER: Bounds(0, 5)}
+    stream = Stream(queues, startingOffsets="earliest", failOnDataLoss=fail)
+    end = stream.latest(stream.progress.initial())
+    stream.again()
+    stream.cluster.away = {"other"}
+    stream.cluster.queues[A] = Bounds(0, 12)
+    later = stream.progress.latest(None, limit=0)
+    text = "broker other, queue 0: was at 5, but its broker was away when the query started"
+    with pytest.raises(BrokerAway, match=text):
+        stream.read(end, later)
+    # The batch is in Spark's log: a restart runs it again, whether the broker is back or not.
+    for away in ({"other"}, set()):
+        stream.again()
+        stream.cluster.away = away
+        with pytest.raises(BrokerAway, match="delete the newest file of the checkpoint's folder"):
+            stream.read(end, later)
+    # Without it, the query goes on where both brokers stood.
+    stream.again()
+    assert stream.read(end, stream.progress.latest(None, limit=0)) == [(A, 9, 12)]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_such_a_spark_reads_nothing_twice_of_a_broker_that_was_reading_its_log_at_a_restart(
+    fail: str,
+) -> None:
+    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest", failOnDataLoss=fail)
+    end = stream.latest(stream.progress.initial())
+    stream.again()
+    stream.cluster.queues[A] = Bounds(0, 3)
+    later = stream.progress.latest(None, limit=0)
+
+    def recovered(seconds: float) -> None:
+        stream.clock.sleep(seconds)
+        stream.cluster.queues[A] = Bounds(0, 12)
+
+    stream.progress.sleep = recovered
+    with pytest.raises(BrokerAway, match="queue 0: was at 9, but its broker was away"):
+        stream.read(end, later)
+
+
+def test_such_a_spark_names_a_queue_that_may_not_be_read_at_a_restart() -> None:
+    stream = Stream({A: Bounds(0, 9), B: Bounds(0, 5)}, startingOffsets="earliest")
+    end = stream.latest(stream.progress.initial())
+    stream.again()
+    del stream.cluster.queues[B]
+    later = stream.progress.latest(None, limit=0)
+    with pytest.raises(BrokerAway, match=r"queue 1: was at 5, but it could not .* readQueueNums"):
+        stream.read(end, later)
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_such_a_spark_notices_a_topic_that_is_gone_after_a_restart(fail: str) -> None:
+    other = Queue("u", "b", 0)
+    given = {"topicPattern": "t|u", "startingOffsets": "earliest", "failOnDataLoss": fail}
+    stream = Stream({A: Bounds(0, 9), other: Bounds(0, 4)}, **given)
+    end = stream.latest(stream.progress.initial())
+    stream.again()
+    del stream.cluster.queues[other]
+    stream.cluster.queues[A] = Bounds(0, 12)
+    later = stream.progress.latest(None, limit=0)
+    if fail == "true":
+        with pytest.raises(DataLossError, match=r"topic u, .* was at 4, now the topic no longer"):
+            stream.read(end, later)
+    else:
+        assert stream.read(end, later) == [(A, 9, 12)]
