@@ -6,6 +6,9 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from pyrmq._tables.brokers.remote import RemoteCluster
+from pyrmq._tables.options.topic_options import Options
+
 if TYPE_CHECKING:
     from tests.interop.cluster import Cluster
     from tests.interop.driver import Driver
@@ -98,6 +101,29 @@ def test_consumer_progress_shows_what_a_group_has_left(
     rows = [line.split() for line in output.splitlines() if line.split()[:1] == [topic]]
     assert sum(int(row[3]) for row in rows) == 11
     assert sum(int(row[4]) for row in rows) == 8
+
+
+def test_consumer_progress_shows_what_a_stream_of_spark_has_left(
+    driver: Driver, cluster: Cluster, topic: str
+) -> None:
+    """With `commitToGroup`, to a group that has never had a consumer."""
+    group = f"{topic}-spark"
+    where = f"-n {cluster.namesrv}"
+    with driver.producer(cluster.namesrv) as producer:
+        driver.send(producer, topic, count=8, queue=1, broker=cluster.broker_name)
+    options = {"nameServer": cluster.namesrv, "topic": topic, "group": group}
+    stream = RemoteCluster(Options.parse(options, batch=False))
+    try:
+        bounds = stream.snapshot([topic]).bounds
+        offsets = {queue: max(0, held.highest - 3) for queue, held in bounds.items()}
+        assert stream.commit(offsets) == []
+    finally:
+        stream.close()
+    output = until(driver, f"consumerProgress {where} -g {group}", r"Diff Total: 3\b")
+    rows = [line.split() for line in output.splitlines() if line.split()[:1] == [topic]]
+    assert [row[2:5] for row in rows if row[3] != "0"] == [["1", "8", "5"]]
+    overview = driver.mqadmin(f"consumerProgress {where}")
+    assert re.search(rf"^{group}\s.*\s3$", overview, re.MULTILINE), overview
 
 
 def test_a_message_is_found_by_key_and_by_both_ids(

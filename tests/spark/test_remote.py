@@ -358,6 +358,23 @@ def test_offsets_are_committed_to_the_group(site: Site) -> None:
     }
 
 
+def test_a_group_that_commits_has_a_retry_topic_by_which_tools_find_it(site: Site) -> None:
+    a, b = site.queues
+    site.await_snapshot(lambda snapshot: set(snapshot.bounds) == {a, b})
+    group = f"{site.name}Group"
+    given = {"nameServer": site.running.name_server, "topic": site.name, "group": group}
+    with Admin(name_server=site.running.name_server) as admin:
+        assert f"%RETRY%{group}" not in admin.topics()
+        remote = RemoteCluster(Options.parse(given, batch=False))
+        remote.snapshot([site.name])
+        for offset in (0, 1):
+            assert remote.commit({a: offset, b: 0}) == []
+        remote.close()
+        brokers = {broker.name for broker in admin.route(f"%RETRY%{group}").brokers}
+        assert brokers == {"broker-a", "broker-b"}
+        assert group in admin.consumer_groups()
+
+
 def test_marks_are_the_messages_before_the_positions(site: Site) -> None:
     a, b = site.queues
     site.send(0, ["one", "two"])

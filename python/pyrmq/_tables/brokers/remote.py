@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyrmq import _core
 from pyrmq._names import V5_0_0
+from pyrmq._tables.brokers.groups import KnownGroup
 from pyrmq._tables.brokers.routes import Routes
 from pyrmq._tables.brokers.times import first_at
 from pyrmq._tables.brokers.wire import (
+    TRANSIENT,
     Fields,
     group_fields,
     pull_fields,
@@ -39,9 +41,7 @@ from pyrmq.errors import (
     ConnectionLost,
     NameServerUnreachable,
     ProtocolError,
-    RequestTimeout,
     RmqError,
-    ServiceUnavailable,
     TopicNotFound,
 )
 from pyrmq.remoting import Command, answer_error
@@ -63,13 +63,6 @@ _MAX_RETRIES_AT_ONCE = 10
 """Below the 20 requests of one connection that our brokers let wait."""
 _MASTERLESS = "only slaves of it are registered; readFrom=any reads from them"
 _PAUSE_S = (0.05, 0.1, 0.2, 0.5)
-_TRANSIENT = (
-    ConnectionLost,
-    RequestTimeout,
-    NameServerUnreachable,
-    BrokerBusy,
-    ServiceUnavailable,
-)
 
 _log = logging.getLogger("pyrmq.spark")
 
@@ -98,6 +91,7 @@ class RemoteCluster:
     options: Options
     _connections: _core.Connections = field(init=False)
     _routes: Routes = field(init=False)
+    _group: KnownGroup = field(init=False)
     _away: dict[str, tuple[float, AbsentBroker]] = field(default_factory=dict, init=False)
     _unreadable: set[str] = field(default_factory=set, init=False)
     _policies: dict[str, str] = field(default_factory=dict, init=False)
@@ -122,6 +116,7 @@ class RemoteCluster:
             **self.options.security.arguments(),
         )
         self._routes = Routes(self.options, self._admin)
+        self._group = KnownGroup(self._connections, self._admin, self.options.group)
 
     def topics(self, *, system: bool) -> list[str]:
         """List every topic that the name server knows, with or without system topics.
@@ -147,14 +142,14 @@ class RemoteCluster:
             if isinstance(answer, TopicNotFound):
                 gone.add((request.topic, request.broker))
                 self._away.pop(request.broker, None)
-            elif isinstance(answer, _TRANSIENT):
+            elif isinstance(answer, TRANSIENT):
                 away[request.broker] = AbsentBroker(request.address, str(answer))
             elif isinstance(answer, Exception):
                 raise answer
             else:
                 try:
                     held = self._bounds_of(request, answer)
-                except _TRANSIENT as error:
+                except TRANSIENT as error:
                     away[request.broker] = AbsentBroker(request.address, str(error))
                     continue
                 self._away.pop(request.broker, None)
@@ -213,7 +208,7 @@ class RemoteCluster:
         ]
         answers = self._request(RequestCode.GET_TOPIC_CONFIG, requests, fields)
         for request, answer in zip(requests, answers, strict=True):
-            if isinstance(answer, _TRANSIENT):
+            if isinstance(answer, TRANSIENT):
                 continue
             known = {} if isinstance(answer, Exception) else read_attributes(answer.body)
             if self._policies.get(request.topic) != "COMPACTION":
@@ -267,6 +262,8 @@ class RemoteCluster:
         """Commit offsets to the group; return a text about those that failed."""
         queues = [queue for queue in offsets if queue.broker not in self._away]
         group = self.options.group
+        masters = {queue.broker for queue in queues} - self._routes.slaves
+        self._group.announce(masters, self.addresses(), self._timeout_ms)
         fields: list[Fields] = [
             {**group_fields(group, queue), "commitOffset": offsets[queue]} for queue in queues
         ]
@@ -301,7 +298,7 @@ class RemoteCluster:
             bodies = [json.dumps({"topics": [a.topic for a in p[1:]]}).encode() for p in parts]
             smaller: list[list[_TopicRequest]] = []
             for part, answer in zip(parts, self._request_statistics(firsts, bodies), strict=True):
-                if isinstance(answer, _TRANSIENT):
+                if isinstance(answer, TRANSIENT):
                     found.update(dict.fromkeys(part, answer))
                 elif len(part) > 1 and _has_too_many_queues(answer):
                     half = (len(part) + 1) // 2
@@ -489,7 +486,7 @@ class RemoteCluster:
         found: dict[Queue, Mark] = {}
         probes = list(offsets.items())
         for (queue, offset), body in zip(probes, self._messages(probes), strict=True):
-            if isinstance(body, _TRANSIENT) and all_of:
+            if isinstance(body, TRANSIENT) and all_of:
                 raise body
             mark = read_mark(body, offset) if isinstance(body, bytes) else None
             if mark is not None:
@@ -552,7 +549,7 @@ class RemoteCluster:
                 waited = time.monotonic() - begun
                 pause = _PAUSE_S[min(attempt, len(_PAUSE_S) - 1)]
                 late = waited + pause > self.options.timeout_ms / 1000
-                if not isinstance(error, _TRANSIENT) or late:
+                if not isinstance(error, TRANSIENT) or late:
                     raise
             attempt += 1
             time.sleep(pause)
@@ -585,7 +582,7 @@ def _failure(answers: Sequence[Command | Exception]) -> Exception | None:
 
     It is silent or away, or too busy for each of a few requests.
     """
-    transient = [answer for answer in answers if isinstance(answer, _TRANSIENT)]
+    transient = [answer for answer in answers if isinstance(answer, TRANSIENT)]
     others = [answer for answer in transient if not isinstance(answer, BrokerBusy)]
     if not others and len(transient) < len(answers):
         return None

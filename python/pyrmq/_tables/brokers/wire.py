@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pyrmq import _core
 from pyrmq._tables.offsets import Bounds, Mark
-from pyrmq.errors import ProtocolError
+from pyrmq.errors import (
+    BrokerBusy,
+    ConnectionLost,
+    NameServerUnreachable,
+    ProtocolError,
+    RequestTimeout,
+    ServiceUnavailable,
+)
 
 if TYPE_CHECKING:
     from pyrmq._tables.offsets import Queue
 
 __all__ = [
+    "TRANSIENT",
     "Fields",
     "group_fields",
     "pull_fields",
@@ -24,6 +32,14 @@ __all__ = [
 
 Fields: TypeAlias = dict[str, str | int | bool | None]
 """The header fields of a request."""
+TRANSIENT = (
+    ConnectionLost,
+    RequestTimeout,
+    NameServerUnreachable,
+    BrokerBusy,
+    ServiceUnavailable,
+)
+"""Errors of a request that may succeed later."""
 _SUBSCRIBED = 4
 """The flag of a pull that carries its subscription."""
 
