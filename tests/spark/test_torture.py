@@ -104,7 +104,7 @@ def one_round(
             kill_workers(process)
             time.sleep(chance.uniform(0, 2))
         if may_end and chance.random() < 0.2:
-            process.wait(300)
+            process.wait(900)
     finally:
         kill_group(process)
 
@@ -127,7 +127,7 @@ def torture(folder: Path, delivery: str, rounds: int) -> None:
             one_round(running, folder, delivery, chance, may_end=rounds > 1)
         last = driver(running, folder, delivery)
         try:
-            assert last.wait(300) == 0
+            assert last.wait(900) == 0
         finally:
             kill_group(last)
         if delivery == "parquet":
