@@ -1,4 +1,4 @@
-"""Keeps retired names out of identifiers and coined words out of prose.
+"""Keeps retired names out of identifiers, coined words out of prose, and FIXME out of all files.
 
 Plain English needs a reader; this test enforces what a machine can check. A name is retired if the
 field has a better one (Apache's, Kafka's, tokio's, std's). ARCHITECTURE.md, "Words", lists the few
@@ -20,13 +20,12 @@ import pytest
 from tests.rust_source import product_code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 120
 CELL = 400
 """Maximum number of characters of a table's cell. The generated pages keep to it, too."""
-TO_MEND = "FIX" + "ME"
 
 # Whole identifiers that must not come back, with their replacements.
 RETIRED = {
@@ -617,9 +616,46 @@ def test_no_coined_word_stands_in_prose() -> None:
             if "flights" in line:
                 continue
             found += [f"{name}:{number}: {word} (say {instead})" for word, instead in _coined(line)]
-            if TO_MEND in line:
-                found.append(f"{name}:{number}: {TO_MEND} (mend it, or tell users of it)")
     assert not found, "\n".join(found)
+
+
+def _unfinished(text: str, decisions: Container[str]) -> Iterator[tuple[int, str]]:
+    """Marks of unfinished work, with the numbers of their lines.
+
+    FIXME is always one, TODO unless it has the number of a decision: `TODO(0016)`.
+    """
+    for number, line in enumerate(text.splitlines(), 1):
+        for mark in re.finditer(r"\bFIXME\b|\bTODO\b(?:\((\d{4})\))?", line):
+            if mark[1] not in decisions:
+                yield number, mark[0]
+
+
+def test_no_work_is_left_behind_without_a_decision() -> None:
+    decisions = {path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")}
+    found = []
+    for path in _files(""):
+        content = path.read_bytes()
+        if b"\0" in content:
+            continue
+        text = content.decode(errors="replace")
+        name = path.relative_to(ROOT)
+        found += [f"{name}:{number}: {mark}" for number, mark in _unfinished(text, decisions)]
+    advice = "mend it, or let a decision say why it waits"
+    assert not found, "\n".join([advice, *found])
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("// FIXME: it hangs\nx = 1  # FIXME(0016)", [(1, "FIXME"), (2, "FIXME")]),
+        ("# TODO\n// TODO: later\n<!-- TODO(me) -->", [(1, "TODO"), (2, "TODO"), (3, "TODO")]),
+        ("// TODO(0017): no such decision", [(1, "TODO(0017)")]),
+        ("// TODO(0016): once callers can wait", []),
+        ('todo = "deny"; PREFIXME TODOS', []),
+    ],
+)
+def test_the_scan_sees_unfinished_work(text: str, marks: list[tuple[int, str]]) -> None:
+    assert list(_unfinished(text, {"0016"})) == marks
 
 
 def _wide(path: Path, prose: list[tuple[int, str]]) -> Iterator[tuple[int, int]]:
