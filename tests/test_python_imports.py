@@ -1,4 +1,7 @@
-"""Enforces the graph of Python packages in ARCHITECTURE.md."""
+"""Enforces the graph of Python packages in ARCHITECTURE.md.
+
+Its places are the modules and folders of `pyrmq`, and the packages beside it.
+"""
 
 from __future__ import annotations
 
@@ -81,15 +84,25 @@ PYTHON: dict[str, set[str]] = {
     "cli": BASE
     | {"config", "server", "nameserver", "broker", "remoting", "routing", "producer", "consumer"}
     | {"admin", "arrow", "spark", "pipeline", "doctor", "dashboard"},
+    "pyrmq_rocketmq": {"cli"},
+    "pyspark_rocketmq": {"spark"},
 }
+
+
+def _beside() -> set[str]:
+    """Packages of ours beside `pyrmq`."""
+    packages = {path.parent.name for path in (ROOT / "python").glob("*/__init__.py")}
+    return packages - {"pyrmq"}
 
 
 def _python_edges() -> dict[str, set[str]]:
     edges: dict[str, set[str]] = {}
-    base = ROOT / "python" / "pyrmq"
+    base = ROOT / "python"
+    known = re.compile("|".join([r"pyrmq\.(\w+)", *(rf"({name})\b" for name in _beside())]))
     for path in base.rglob("*.py"):
         relative = path.relative_to(base)
-        place = relative.parts[0].removesuffix(".py")
+        package, *inner = relative.parts
+        place = inner[0].removesuffix(".py") if package == "pyrmq" else package
         if place in {"__init__", "__main__"}:
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -109,15 +122,17 @@ def _python_edges() -> dict[str, set[str]]:
                     else [module]
                 )
             for name in names:
-                match = re.match(r"pyrmq\.(\w+)", name)
-                if match and match.group(1) != place:
-                    edges.setdefault(place, set()).add(match.group(1))
+                match = known.match(name)
+                used = next(filter(None, match.groups()), place) if match else place
+                if used != place:
+                    edges.setdefault(place, set()).add(used)
     return edges
 
 
 def _is_module(name: str) -> bool:
     base = ROOT / "python" / "pyrmq"
-    return name == "_core" or (base / f"{name}.py").exists() or (base / name).is_dir()
+    is_file = name == "_core" or (base / f"{name}.py").exists()
+    return is_file or (base / name).is_dir() or name in _beside()
 
 
 def test_a_python_package_imports_only_what_stands_below_it() -> None:
@@ -161,6 +176,22 @@ def test_the_scan_sees_a_forbidden_import(tmp_path: Path, monkeypatch: pytest.Mo
         test_a_python_package_imports_only_what_stands_below_it()
     (package / "wrong.py").write_text('import_module("pyrmq.broker")\n')
     assert _python_edges() == {"server": {"broker"}}
+
+
+def test_the_scan_sees_imports_of_and_by_packages_beside_pyrmq(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("pyrmq", "pyspark_rocketmq"):
+        (tmp_path / "python" / package).mkdir(parents=True)
+        (tmp_path / "python" / package / "__init__.py").write_text("")
+    (tmp_path / "python" / "pyrmq" / "broker.py").write_text("import pyspark_rocketmq\n")
+    spark = tmp_path / "python" / "pyspark_rocketmq" / "wrong.py"
+    spark.write_text("def late():\n    from pyrmq.broker import Broker\n")
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    with pytest.raises(AssertionError) as raised:
+        test_a_python_package_imports_only_what_stands_below_it()
+    assert "pyspark_rocketmq -> broker" in str(raised.value)
+    assert "broker -> pyspark_rocketmq" in str(raised.value)
 
 
 def test_the_scan_sees_an_unused_python_edge(
