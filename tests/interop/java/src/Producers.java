@@ -18,6 +18,7 @@ import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** The {@code producer.*} commands. */
 final class Producers {
@@ -27,7 +28,8 @@ final class Producers {
     Object start(Args args) throws Exception {
         DefaultMQProducer producer;
         if (args.flag("transaction")) {
-            TransactionMQProducer transactional = new TransactionMQProducer(args.get("group"));
+            TransactionMQProducer transactional =
+                args.has("trace") ? traced(args) : new TransactionMQProducer(args.get("group"));
             transactional.setTransactionListener(new Listener(args.get("local", "commit"), args.get("check", "commit")));
             producer = transactional;
         } else if (args.has("trace")) {
@@ -66,6 +68,13 @@ final class Producers {
         producer.start();
         open.put(args.get("id"), producer);
         return Collections.emptyMap();
+    }
+
+    /** Clients before 5.0 have no such constructor. */
+    private static TransactionMQProducer traced(Args args) throws Exception {
+        return TransactionMQProducer.class
+            .getConstructor(String.class, RPCHook.class, boolean.class, String.class)
+            .newInstance(args.get("group"), null, true, args.get("trace"));
     }
 
     /** Send a request and wait for the reply of a push consumer that was started with {@code reply}. */
