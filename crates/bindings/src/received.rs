@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// A compressed body may expand to this many bytes: four times the size that brokers accept by default.
 const BODY_BYTES: usize = 16 * 1024 * 1024;
 
-/// One message of a pull response.
+/// One message of a broker's answer, all of which it keeps in memory; `body` is a copy that does not.
 #[pyclass(frozen, subclass, name = "ReceivedMessage", module = "pyrmq.message")]
 #[derive(Debug)]
 pub(crate) struct PyReceived {
