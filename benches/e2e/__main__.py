@@ -21,8 +21,8 @@ from benches.e2e import rows
 from benches.e2e.breadth import ROWS as BREADTH
 from benches.e2e.breadth import breadth_rows
 from benches.e2e.codec import codec_rows
-from benches.e2e.consumers import ROWS as CONSUMERS
-from benches.e2e.consumers import consumer_rows
+from benches.e2e.consumers.rows import ROWS as CONSUMERS
+from benches.e2e.consumers.rows import consumer_rows
 from benches.e2e.java_security import NAMES as JAVA_SECURITY
 from benches.e2e.java_security import java_security_rows
 from benches.e2e.nameserver import name_server_rows

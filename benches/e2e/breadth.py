@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from tests.e2e.wire import Connection
 
 from benches.e2e.consumers.common import figure_row, scaled
-from benches.e2e.servers import ours, resident_mib
+from benches.e2e.servers import ours
 from benches.row import Row
+from benches.usage import resident_mib
 from pyrmq import Admin, Producer
 from pyrmq.codes import RequestCode
 

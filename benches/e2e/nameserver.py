@@ -20,8 +20,9 @@ from tests.interop.rocketmq import JavaNameServer
 from tests.reference import frame as wire
 
 from benches.e2e.generator import Load, build
-from benches.e2e.servers import VERSION, cpu_seconds, resident_mib
+from benches.e2e.servers import VERSION
 from benches.row import Row
+from benches.usage import cpu_seconds, resident_mib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benches.e2e.servers import cpu_seconds, resident_mib
 from benches.row import Row
+from benches.usage import cpu_seconds, resident_mib
 from pyrmq import Admin, Producer, SimpleConsumer
 from pyrmq.errors import RmqError
 

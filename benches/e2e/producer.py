@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from benches.e2e.servers import Side, cpu_seconds
+from typing import TYPE_CHECKING
+
 from benches.loads import LOADS, run
 from benches.row import Row
+from benches.usage import cpu_seconds
+
+if TYPE_CHECKING:
+    from benches.e2e.servers import Side
 
 
 def _rows() -> list[tuple[Row, str]]:

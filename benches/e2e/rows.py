@@ -8,8 +8,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from benches.e2e.servers import Side, cpu_seconds, ours, resident_mib
+from benches.e2e.servers import Side, ours
 from benches.row import Row
+from benches.usage import cpu_seconds, resident_mib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

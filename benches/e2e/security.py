@@ -15,8 +15,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benches.e2e.servers import cpu_seconds, ours, resident_mib
+from benches.e2e.servers import ours
 from benches.row import Row
+from benches.usage import cpu_seconds, resident_mib
 from pyrmq.server.security.directory import make_secure
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from benches.e2e.servers import cpu_seconds
+from benches.usage import cpu_seconds
 from pyrmq import Admin, Producer, arrow
 from pyrmq._tables.brokers.remote import RemoteCluster
 from pyrmq._tables.options.topic_options import Options

@@ -23,8 +23,9 @@ from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
 
 from benches.e2e.generator import Load, binary, build
-from benches.e2e.servers import JAVA_STORE, MEASURED_STORE, VERSION, cpu_seconds
+from benches.e2e.servers import JAVA_STORE, MEASURED_STORE, VERSION
 from benches.row import Row
+from benches.usage import cpu_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from benches.e2e.rivals import run_load
 from benches.e2e.rivals.servers import NotAvailableError, kafka
-from benches.e2e.servers import cpu_seconds, ours
+from benches.e2e.servers import ours
 from benches.row import Row
+from benches.usage import cpu_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

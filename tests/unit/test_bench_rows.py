@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +55,14 @@ def test_the_loads_of_every_plan_exist() -> None:
     for plan in (*PLANS, *SECURITY_PLANS):
         for load in (plan.our_load, plan.rival_load):
             assert load in LOADS or load.startswith("java "), plan.name
+
+
+def test_a_load_that_reports_its_memory_imports_nothing_of_the_rows() -> None:
+    code = "import sys, benches.e2e.consumers.loads; print(*sys.modules)"
+    imported = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).split()
+    own = {"benches", "benches.e2e", "benches.usage"}
+    own |= {"benches.e2e.consumers", "benches.e2e.consumers.loads"}
+    assert {name for name in imported if name.startswith(("benches", "tests", "pyrmq"))} == own
 
 
 @pytest.mark.parametrize("size", [16 * 1024, 256 * 1024])

@@ -4,34 +4,4 @@ Each row runs a server of ours and consumers, most of them in processes of their
 target in place of a rival: the original is not measured here.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from benches.e2e.consumers.idle import backlog_rows, idle_rows
-from benches.e2e.consumers.many import fan_out_rows, held_rows
-from benches.e2e.consumers.sharing import member_rows, takeover_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from benches.row import Row
-
-ROWS: dict[str, Callable[[int, float], list[Row]]] = {
-    "idle": idle_rows,
-    "backlog": backlog_rows,
-    "takeover": takeover_rows,
-    "members": member_rows,
-    "fan-out": fan_out_rows,
-    "held": held_rows,
-}
-"""What `--rows` takes."""
-
-
-def consumer_rows(names: set[str], rounds: int, scale: float) -> list[Row]:
-    """Run the rows of these names; `scale` shortens a smoke run."""
-    done: list[Row] = []
-    for name, work in ROWS.items():
-        if name in names:
-            done += work(rounds, scale)
-    return done
+TOPIC = "bench-members"

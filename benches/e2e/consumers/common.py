@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parents[3]
-TOPIC = "bench-members"
 
 
 def figure_row(name: str, what: str, unit: str, target: str, rival: str = "apache") -> Row:

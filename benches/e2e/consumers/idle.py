@@ -6,7 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from benches.e2e.consumers.common import TOPIC, figure_row, line_of, load, scaled
+from benches.e2e.consumers import TOPIC
+from benches.e2e.consumers.common import figure_row, line_of, load, scaled
 from benches.e2e.servers import ours
 from pyrmq import Admin, Producer, QueueId
 

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benches.e2e.consumers.common import TOPIC
-from benches.e2e.servers import cpu_seconds, resident_mib
+from benches.e2e.consumers import TOPIC
+from benches.usage import cpu_seconds, resident_mib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from tests.e2e.wire import Connection
 
-from benches.e2e.consumers.common import TOPIC, figure_row, line_of, load, scaled
-from benches.e2e.servers import ours, resident_mib
+from benches.e2e.consumers import TOPIC
+from benches.e2e.consumers.common import figure_row, line_of, load, scaled
+from benches.e2e.servers import ours
 from benches.open_loop import LIBRARY, at_rate, is_available, of_turn
+from benches.usage import resident_mib
 from pyrmq import Admin, Producer, QueueId, _core
 from pyrmq.codes import RequestCode
 

@@ -7,7 +7,8 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Literal
 
-from benches.e2e.consumers.common import TOPIC, await_true, figure_row, line_of, load, scaled
+from benches.e2e.consumers import TOPIC
+from benches.e2e.consumers.common import await_true, figure_row, line_of, load, scaled
 from benches.e2e.servers import ours
 from pyrmq import Admin, Producer, PullConsumer, PushConsumer, QueueId
 

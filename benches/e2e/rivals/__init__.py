@@ -29,11 +29,12 @@ from benches.e2e.rivals.receiving import BACKLOG
 from benches.e2e.rivals.servers import NotAvailableError, kafka, nats
 from benches.e2e.rows import warm
 from benches.e2e.security import signed, tls
-from benches.e2e.servers import VERSION, Side, apache, cpu_seconds, ours
+from benches.e2e.servers import VERSION, Side, apache, ours
 from benches.open_loop import LIBRARY as HISTOGRAMS
 from benches.open_loop import OpenLoop
 from benches.report import row_line
 from benches.row import Row
+from benches.usage import cpu_seconds
 from pyrmq import Admin
 
 if TYPE_CHECKING:
