@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +26,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_PROPERTIES = 32_767
+
+
+def send_full(address: str, topic: str, **properties: str) -> int:
+    """Send a message whose properties are as long as a record holds; return the length of `p`."""
+    with Producer(name_server=address) as producer:
+        # Clients and brokers add some of their own.
+        fits, refused = MAX_PROPERTIES - 300, MAX_PROPERTIES - 60
+        while refused - fits > 1:
+            length = (fits + refused) // 2
+            every = {**properties, "p": "v" * length}
+            try:
+                producer.send(f"{topic}-probe", b"body", keys="k", properties=every)
+                fits = length
+            except MessageRefused:
+                refused = length
+        producer.send(topic, b"body", keys="k", properties={**properties, "p": "v" * fits})
+    return fits
 
 
 def polled(**options: Any) -> list[ReceivedMessage]:  # noqa: ANN401
@@ -143,21 +161,40 @@ def test_properties_of_the_maximum_length_arrive(
     address: str, topic: str, consume: Callable[..., list[ReceivedMessage]]
 ) -> None:
     make(address, topic, [])
-    with Producer(name_server=address) as producer:
-        # Clients and brokers add some of their own.
-        fits, refused = MAX_PROPERTIES - 300, MAX_PROPERTIES - 60
-        while refused - fits > 1:
-            length = (fits + refused) // 2
-            try:
-                producer.send(f"{topic}-probe", b"body", keys="k", properties={"p": "v" * length})
-                fits = length
-            except MessageRefused:
-                refused = length
-        producer.send(topic, b"body", keys="k", properties={"p": "v" * fits})
+    length = send_full(address, topic)
     (message,) = consume(name_server=address, group=topic)
-    assert message.properties["p"] == "v" * fits
+    assert message.properties["p"] == "v" * length
     text = [f"{name}\x01{value}\x02" for name, value in message.properties.items()]
     assert len("".join(text).encode()) == MAX_PROPERTIES
+
+
+def test_a_listener_that_fails_makes_a_dead_letter_of_it(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No broker takes it back: the properties that a retry adds would not fit in."""
+    make(address, topic, [])
+    length = send_full(address, topic, small="s")
+    seen: list[ReceivedMessage] = []
+    consumer = PushConsumer(name_server=address, group=topic, max_tries=1)
+
+    @consumer.listener(topic)
+    def fail(message: ReceivedMessage) -> None:
+        seen.append(message)
+        raise ValueError("poison")
+
+    with caplog.at_level(logging.WARNING, "pyrmq"), consumer:
+        await_true(lambda: consumer.stats().dead == 1, 30)
+        await_true(lambda: "dead letter stored without these properties" in caplog.text, 5)
+    assert [len(message.properties["p"]) for message in seen] == [length, length]
+    with PullConsumer(name_server=address, group="looks") as looker:
+        looker.subscribe(f"%DLQ%{topic}")
+        (dead,) = looker.poll(timeout=10)
+    assert (dead.body, dead.keys, dead.properties["small"]) == (b"body", ["k"], "s")
+    assert dead.properties["RETRY_TOPIC"] == topic
+    assert "p" not in dead.properties
+    with PullConsumer(name_server=address, group=topic, auto_commit=None) as looker:
+        done = [looker.committed(queue) for queue in looker.queues(topic)]
+    assert sum(offset or 0 for offset in done) == 1, "its queue goes on behind it"
 
 
 def test_a_redelivered_message_is_acknowledged_though_no_property_fits_in(

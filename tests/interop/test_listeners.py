@@ -19,6 +19,7 @@ from pyrmq import (
     ReconsumeLater,
     _core,
 )
+from tests.e2e.test_large_properties import send_full
 from tests.interop.driver import bodies
 
 if TYPE_CHECKING:
@@ -91,6 +92,32 @@ def test_a_message_comes_again_from_the_real_broker_and_ends_as_a_dead_letter(
         while len(dead) < 2 and time.monotonic() < deadline:
             dead += [one.body for one in looker.poll(timeout=1.0)]
     assert sorted(dead) == [b"0", b"1"]
+
+
+def test_a_message_with_full_properties_ends_as_a_dead_letter_of_the_real_broker(
+    cluster: Cluster, topic: str
+) -> None:
+    """Java's consumers give it back every 5 s for ever: no broker has room for what it adds."""
+    length = send_full(cluster.namesrv, topic, small="s")
+    group = f"{topic}-group"
+    seen: list[ReceivedMessage] = []
+
+    def listener(message: ReceivedMessage) -> None:
+        seen.append(message)
+        raise ValueError("poison")
+
+    consumer = PushConsumer(name_server=cluster.namesrv, group=group, max_tries=1, rebalance=1.0)
+    consumer.subscribe(topic, listener)
+    with consumer:
+        until(lambda: consumer.stats()["dead"] == 1)
+    assert [len(message.properties["p"]) for message in seen] == [length, length]
+    make_readable(cluster, f"%DLQ%{group}")
+    with PullConsumer(name_server=cluster.namesrv, group=f"{topic}-looks") as looker:
+        until(lambda: bool(looker.queues(f"%DLQ%{group}")))
+        looker.subscribe(f"%DLQ%{group}")
+        (dead,) = looker.poll(timeout=20)
+    assert (dead.body, dead.keys, dead.properties["small"]) == (b"body", ["k"], "s")
+    assert "p" not in dead.properties
 
 
 def test_queues_are_locked_on_the_real_broker(cluster: Cluster, topic: str) -> None:
