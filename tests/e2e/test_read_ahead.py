@@ -10,7 +10,7 @@ from pyrmq.testing import Cluster, cluster
 
 QUEUES = 32
 EACH = 12
-BODY = 15 * 1024
+BODY = 13 * 1024
 AHEAD = 2 * 1024 * 1024
 
 

@@ -89,7 +89,7 @@ class PushConsumer(ListeningConsumer):
         suspend_pause: Seconds before a message that failed is tried again, if an order is kept.
         start: Where the group begins in a queue that it has never committed.
         instance_name: Distinguishes consumers of one process for brokers.
-        ahead_bytes: Bytes that are fetched and not done, for all queues together.
+        ahead_bytes: Memory of what is fetched and not done, for all queues together.
         ahead_messages: Messages that are fetched and not done, for all queues together. None: only
             `ahead_bytes` limits them.
         max_span: How far a queue is handed out beyond its first message that is not done. After a

@@ -63,8 +63,8 @@ class PullConsumer(PolledConsumer):
         batch: Messages to request at once. By default Apache's brokers return at most 32, ours
             1,024.
         suspend: Seconds that a broker may hold a pull while there is no message.
-        ahead_bytes: Bytes fetched ahead for all queues together, shared evenly between them. A
-            message larger than its queue's share is fetched alone.
+        ahead_bytes: Memory of what is fetched ahead for all queues together, shared evenly between
+            them. A message larger than its queue's share is fetched alone.
         ahead_messages: Messages fetched ahead for all queues together, shared evenly between them.
             None: only `ahead_bytes` limits them.
         auto_commit: Seconds between commits of what is done. None: only :meth:`commit` commits;

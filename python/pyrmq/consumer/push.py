@@ -80,7 +80,7 @@ class PushConsumer(ListeningConsumer):
         start: Where the group begins in a queue that it has never committed: ``"first"``,
             ``"last"``, or a time.
         instance_name: Distinguishes consumers of one process for brokers; generated when empty.
-        ahead_bytes: Bytes that are fetched and not done, for all queues together.
+        ahead_bytes: Memory of what is fetched and not done, for all queues together.
         ahead_messages: Messages that are fetched and not done, for all queues together. None: only
             `ahead_bytes` limits them.
         max_span: How far a queue is handed out beyond its first message that is not done. After a

@@ -76,8 +76,8 @@ pub struct PullerOptions {
     pub batch: i32,
     /// How long a broker may hold a pull without a message. Apache `brokerSuspendMaxTimeMillis`: 15 s.
     pub suspend: Duration,
-    /// Bytes fetched ahead for all queues together; each queue has the same share of it. A message that is larger than
-    /// a share is fetched alone. 64 MiB; Apache `pullThresholdSizeForQueue`: 100 MiB for each queue.
+    /// Memory of what is fetched ahead for all queues together; each queue has the same share of it. A message that is
+    /// larger than a share is fetched alone. 64 MiB; Apache `pullThresholdSizeForQueue`: 100 MiB for each queue.
     pub ahead_bytes: usize,
     /// Messages fetched ahead for all queues together, shared evenly; at least one for each queue. `None`: only
     /// `ahead_bytes` bounds them. Apache `pullThresholdForQueue`: 1,000 for each queue.

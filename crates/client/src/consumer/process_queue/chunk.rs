@@ -8,6 +8,10 @@ use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::record::{self, Hop, Record};
 use std::sync::Arc;
 
+/// Bytes that an answer keeps in addition to its records and their spans: its head, in the buffer of its read, and the
+/// chunk.
+const HEAD_BYTES: usize = 512;
+
 /// Where one record is in a chunk.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
@@ -43,7 +47,7 @@ impl Chunk {
         subscription: &Subscription,
     ) -> Result<Self, WireError> {
         let tags = subscription.tags();
-        let mut spans = Vec::new();
+        let mut spans = Vec::with_capacity(estimated_records(&body));
         let mut at = 0;
         while let Some(rest) = body.get(at..).filter(|rest| !rest.is_empty()) {
             let Hop::Record(size) = record::hop(rest) else {
@@ -60,6 +64,7 @@ impl Chunk {
             }
             at += size;
         }
+        spans.shrink_to_fit();
         Ok(Self {
             queue,
             next_offset,
@@ -98,8 +103,13 @@ impl Chunk {
         self.spans.is_empty()
     }
 
-    /// Bytes that it keeps alive.
+    /// Bytes of memory that it keeps: its records, and what is known about each.
     pub fn bytes(&self) -> usize {
+        self.body.len() + self.spans.capacity() * size_of::<Span>() + HEAD_BYTES
+    }
+
+    /// Bytes of its records.
+    pub(super) fn body_bytes(&self) -> usize {
         self.body.len()
     }
 
@@ -117,6 +127,14 @@ impl Chunk {
     /// One record's queue offset.
     pub fn offset(&self, index: usize) -> Option<i64> {
         self.spans.get(index).map(|span| span.offset)
+    }
+}
+
+/// The number of records if all are as long as the first.
+fn estimated_records(body: &[u8]) -> usize {
+    match record::hop(body) {
+        Hop::Record(size) => body.len() / size.max(1),
+        _ => 0,
     }
 }
 

@@ -58,7 +58,7 @@ pub struct QueueState {
     pub lag: Option<i64>,
     /// Messages that were fetched and not handed out.
     pub waiting: usize,
-    /// Bytes of messages that were fetched and are not done.
+    /// Bytes of memory of messages that were fetched and are not done.
     pub bytes: usize,
     /// Messages that listeners have.
     pub in_flight: usize,
@@ -121,7 +121,7 @@ pub(crate) struct ProcessQueue {
     pub(crate) is_ready: bool,
     chunks: VecDeque<(Arc<Chunk>, usize)>,
     buffered: usize,
-    /// Expected bytes of an answer, by the last ones: Apache's brokers return what they are configured to, whatever is
+    /// Expected memory of an answer, by the last ones: Apache's brokers return what they are configured to, whatever is
     /// requested.
     usual_answer: usize,
 }
@@ -249,7 +249,7 @@ impl ProcessQueue {
         !self.chunks.is_empty() && !self.is_paused && self.settling.is_none() && self.phase.is_held()
     }
 
-    /// Messages and bytes that were fetched and not handed out.
+    /// Messages that were fetched and not handed out, and the memory of their answers.
     pub(crate) fn held(&self) -> (usize, usize) {
         let chunks = self.chunks.iter();
         let messages = chunks.map(|(chunk, at)| chunk.len() - at).sum();
@@ -258,7 +258,7 @@ impl ProcessQueue {
 
     /// True when the next answer fits into the queue's share, and always if the queue has no messages.
     pub(crate) fn wants_pull(&self, share: Share) -> bool {
-        let answer = share.answer_bytes().max(self.usual_answer);
+        let answer = share.answer_memory().max(self.usual_answer);
         let in_flight = self.listeners.in_flight.bytes();
         let fits = self.buffered + in_flight + answer <= share.bytes && self.has_room(share);
         // A large message that a listener has does not stop those after it.
@@ -341,7 +341,7 @@ impl Messages {
     pub(crate) fn detach(&mut self) {
         let spans = self.chunk.spans.get(self.first..self.end).unwrap_or_default();
         let own: usize = spans.iter().map(Span::len).sum();
-        if own.saturating_mul(SMALL_PART) > self.chunk.bytes() {
+        if own.saturating_mul(SMALL_PART) > self.chunk.body_bytes() {
             return;
         }
         self.chunk = Arc::new(self.chunk.copy_of(self.first, self.end));
@@ -363,5 +363,62 @@ impl Messages {
     pub(crate) fn sharding_key(&self) -> Option<Box<str>> {
         let record = self.chunk.record(self.first)?.ok()?;
         record.properties.get(names::SHARDINGKEY).map(Box::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Chunk, ProcessQueue, QueueKey};
+    use crate::consumer::process_queue::chunk::Span;
+    use crate::consumer::process_queue::share::Share;
+    use crate::session::membership::Subscription;
+    use bytes::Bytes;
+    use pyrmq_remoting::message::NewRecord;
+    use pyrmq_testkit::new_record;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_bound_is_of_the_memory_that_answers_keep() {
+        let key = Arc::new(QueueKey {
+            topic: "orders".into(),
+            broker: "b".into(),
+            queue_id: 0,
+        });
+        let subscription = Arc::new(Subscription::tags_of("*", 0));
+        for queues in [1, 256] {
+            let share = Share::new(64 << 20, None, queues);
+            let mut queue = ProcessQueue::new(key.clone(), subscription.clone(), 1);
+            queue.restart(0, 1);
+            let (mut kept, mut answers, mut offset) = (0, 0, 0);
+            while queue.wants_pull(share) {
+                // As a broker does: messages up to the number of bytes that was requested.
+                let mut records = Vec::new();
+                loop {
+                    let before = records.len();
+                    let record = NewRecord {
+                        properties: b"UNIQ_KEY\x017F0000010EC7251A69D793A2B4C50001\x02",
+                        ..new_record("orders", 0, offset)
+                    };
+                    record.encode(&mut records).unwrap();
+                    if records.len() > share.answer_bytes() {
+                        records.truncate(before);
+                        break;
+                    }
+                    offset += 1;
+                    kept += size_of::<Span>();
+                }
+                kept += records.len();
+                answers += 1;
+                let chunk = Chunk::new(key.clone(), Bytes::from(records), offset, &subscription);
+                queue.arrive(chunk.unwrap());
+            }
+            assert!(answers >= 2, "one comes while the last is handed out");
+            assert!(kept <= share.bytes, "{queues} queues: {kept} of {}", share.bytes);
+            assert!(
+                kept * 4 > share.bytes * 3,
+                "{queues} queues: {kept} of {}",
+                share.bytes
+            );
+        }
     }
 }

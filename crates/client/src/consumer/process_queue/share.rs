@@ -2,6 +2,9 @@
 
 /// Maximum number of bytes that one pull requests, which is also the maximum that our brokers give.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
+/// Of the memory of an answer at least this many parts are its messages, and one is what is kept about them: 16 bytes
+/// for each, of which the shortest has some 120.
+const MESSAGE_PARTS: usize = 7;
 
 /// How much may be fetched ahead for one queue.
 #[derive(Debug, Clone, Copy)]
@@ -21,9 +24,15 @@ impl Share {
         }
     }
 
-    /// Bytes to request at once: half the share, so that the next answer comes while the last is handed out.
+    /// Memory that one answer may need: half the share, so that the next one comes while the last is handed out.
+    pub(crate) fn answer_memory(self) -> usize {
+        (self.bytes / 2).clamp(1, MAX_ANSWER_BYTES / MESSAGE_PARTS * (MESSAGE_PARTS + 1))
+    }
+
+    /// Bytes of messages to request at once.
     pub(crate) fn answer_bytes(self) -> usize {
-        (self.bytes / 2).clamp(1, MAX_ANSWER_BYTES)
+        let memory = self.answer_memory();
+        (memory - memory / (MESSAGE_PARTS + 1)).clamp(1, MAX_ANSWER_BYTES)
     }
 
     /// Messages to request at once: half the share, at most `batch`.
