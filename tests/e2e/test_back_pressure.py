@@ -74,7 +74,7 @@ def test_sends_of_many_threads_share_a_narrow_window(address: str, topic: str) -
 
 
 def test_threads_that_flush_at_the_same_time_all_return(address: str, topic: str) -> None:
-    patience = 20.0
+    timeout = 20.0
     with (
         Producer(name_server=address, linger=1) as producer,
         ThreadPoolExecutor(4) as pool,
@@ -84,12 +84,12 @@ def test_threads_that_flush_at_the_same_time_all_return(address: str, topic: str
         def flush(_: int) -> float:
             barrier.wait()
             began = time.monotonic()
-            assert producer.flush(patience)
+            assert producer.flush(timeout)
             return time.monotonic() - began
 
         for _ in range(150):
             producer.produce(topic, b"x", ignore)
-            assert max(pool.map(flush, range(4))) < patience / 2, "one sat out its time"
+            assert max(pool.map(flush, range(4))) < timeout / 2, "one sat out its time"
 
 
 def test_flushes_under_load_leave_nothing_behind(address: str, topic: str) -> None:

@@ -67,10 +67,10 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def read(home: Path, patience: float = 10.0) -> list[bytes] | None:
+def read(home: Path, timeout: float = 10.0) -> list[bytes] | None:
     """Return everything that a broker on the store serves, sorted.
 
-    None if the broker refuses it, or if nothing comes for as long as the patience lasts.
+    None if the broker refuses it, or if nothing comes for as long as the timeout lasts.
     """
     found: list[bytes] = []
     with (
@@ -82,7 +82,7 @@ def read(home: Path, patience: float = 10.0) -> list[bytes] | None:
         try:
             ends = {queue: consumer.bounds(queue)[1] for queue in queues}
             while any(consumer.position(queue) < end for queue, end in ends.items()):
-                polled = consumer.poll(timeout=patience)
+                polled = consumer.poll(timeout=timeout)
                 if not polled:
                     break
                 found += [bytes(message.body) for message in polled]

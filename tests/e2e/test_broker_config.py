@@ -98,8 +98,8 @@ def has_permission(running: Cluster, topic: str, permission: int) -> bool:
 def test_automatic_topics_can_be_turned_off_and_on(topic: str) -> None:
     with cluster() as running:
 
-        def send(name: str, patience: float) -> None:
-            with Producer(name_server=running.name_server, send_timeout=patience) as producer:
+        def send(name: str, timeout: float) -> None:
+            with Producer(name_server=running.name_server, send_timeout=timeout) as producer:
                 producer.send(name, b"x")
 
         running.broker.reconfigure({"auto_create_topic_enable": False})

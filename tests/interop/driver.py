@@ -23,7 +23,7 @@ from tests.interop.rocketmq import serialize_flag, words
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 Row = dict[str, Any]
 """One JSON object of the driver."""
@@ -91,7 +91,7 @@ class Driver(JavaProcess):
 
     def call(self, command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
         """Run one command and return its result; see ``call_within``."""
-        return self.call_within(PATIENCE_S, command, **arguments)
+        return self.call_within(TIMEOUT_S, command, **arguments)
 
     def call_within(self, seconds: float, command: str, /, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
         """Run one command and return its result.

@@ -95,7 +95,7 @@ def test_a_task_goes_on_at_a_brokers_new_address(tmp_path: Path) -> None:
         tasks, addresses = planned(options)
         parts = [Part(addresses["broker-a"], part) for task in tasks for part in task]
         schema = pa.schema([pa.field("body", pa.binary())])
-        tables = batches(options, schema, parts, patience_ms=60_000)
+        tables = batches(options, schema, parts, away_ms=60_000)
         found = [next(tables)]
         broker.stop(0)
         second = started(names)

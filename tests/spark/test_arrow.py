@@ -210,7 +210,7 @@ def test_a_body_as_text_is_so_in_any_case(rocketmq_session: Cluster) -> None:
         assert time.monotonic() < deadline
         tasks, addresses = planned(options)
         parts = [Part(addresses[one.queue.broker], one) for task in tasks for one in task]
-        for batch in batches(options, schema, parts, patience_ms=5000):
+        for batch in batches(options, schema, parts, away_ms=5000):
             rows += batch.column(0).to_pylist()
     assert rows == ["\\xffA"]
 

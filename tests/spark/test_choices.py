@@ -38,7 +38,7 @@ def read(given: dict[str, str], *columns: str) -> list[tuple[object, ...]]:
     schema = pa.schema([pa.field(name, arrow_type(COLUMNS[name])) for name in names])
     tasks, addresses = planned(options)
     parts = [Part(addresses[part.queue.broker], part) for task in tasks for part in task]
-    rows = batches(options, schema, parts, patience_ms=options.timeout_ms)
+    rows = batches(options, schema, parts, away_ms=options.timeout_ms)
     return sorted(tuple(row.values()) for table in rows for row in table.to_pylist())
 
 

@@ -119,7 +119,7 @@ def test_an_executor_that_cannot_reach_an_advertised_address_says_so() -> None:
     part = Part("127.0.0.1:2", Range(Queue("orders", "broker-a", 0), 0, 5))
     schema = pa.schema([pa.field("body", pa.binary())])
     with pytest.raises(BrokerAway) as caught:
-        list(batches(options, schema, [part], patience_ms=300))
+        list(batches(options, schema, [part], away_ms=300))
     text = str(caught.value)
     assert "127.0.0.1:2" in text
     assert f"on executor {socket.gethostname()}" in text

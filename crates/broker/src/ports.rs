@@ -21,9 +21,9 @@ const FAST_DISTANCE: u16 = 2;
 const DRAIN: Duration = Duration::from_hours(1);
 
 /// Maximum bytes of incomplete frames on each port: some thirty of the largest usual messages.
-const UNFINISHED: usize = 128 << 20;
+const MAX_PARTIAL_BYTES: usize = 128 << 20;
 /// Where memory is short, this part of it holds the incomplete frames of all ports, and twice as much their answers.
-const UNFINISHED_SHARE: u64 = 16;
+const PARTIAL_BYTES_SHARE: u64 = 16;
 /// Minimum of both for each port: the largest frame.
 const MIN_BYTES: usize = 16 << 20;
 
@@ -36,8 +36,8 @@ pub(crate) fn transport(memory: Option<u64>, ports: u64) -> ServerOptions {
     };
     ServerOptions {
         drain: DRAIN,
-        unfinished_total_bytes: at_most(UNFINISHED, UNFINISHED_SHARE),
-        outgoing_total_bytes: at_most(usual.outgoing_total_bytes, UNFINISHED_SHARE / 2),
+        unfinished_total_bytes: at_most(MAX_PARTIAL_BYTES, PARTIAL_BYTES_SHARE),
+        outgoing_total_bytes: at_most(usual.outgoing_total_bytes, PARTIAL_BYTES_SHARE / 2),
         ..usual
     }
 }

@@ -6,7 +6,7 @@ mod common;
 use common::pops::{pop, with};
 use common::{LIMIT, Site, TempDir, eventually, hang, number, options, properties, pull, send, send_batch};
 use pyrmq_broker::long_polling::deadline_ms;
-use pyrmq_broker::tables::clients::NAMES_OF_CONNECTION;
+use pyrmq_broker::tables::clients::MAX_NAMES_PER_CONNECTION;
 use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::id::OffsetId;
@@ -247,10 +247,14 @@ async fn a_client_id_belongs_to_its_first_user_while_connected() {
 async fn one_connection_does_not_take_the_producer_groups_of_all() {
     let dir = TempDir::new();
     let site = Site::start(options(&dir));
-    let names: Vec<String> = (0..=NAMES_OF_CONNECTION).map(|at| format!("P{at}")).collect();
-    site.ask_ok(heartbeat("c", &names[..NAMES_OF_CONNECTION])).await;
-    site.ask_ok(heartbeat("c", &names[..NAMES_OF_CONNECTION])).await;
-    let refused = site.ask(heartbeat("c", &names[NAMES_OF_CONNECTION..])).await;
+    let names: Vec<String> = (0..=MAX_NAMES_PER_CONNECTION)
+        .map(|at| format!("P{at}"))
+        .collect();
+    site.ask_ok(heartbeat("c", &names[..MAX_NAMES_PER_CONNECTION]))
+        .await;
+    site.ask_ok(heartbeat("c", &names[..MAX_NAMES_PER_CONNECTION]))
+        .await;
+    let refused = site.ask(heartbeat("c", &names[MAX_NAMES_PER_CONNECTION..])).await;
     assert_eq!(refused.code, response::SYSTEM_BUSY);
     assert!(refused.remark.unwrap().contains("256 producer groups"));
     for (client, group, expected) in [
@@ -265,7 +269,8 @@ async fn one_connection_does_not_take_the_producer_groups_of_all() {
         .with_field("clientID", "c")
         .with_field("producerGroup", "P0");
     site.ask_ok(leave).await;
-    site.ask_ok(heartbeat("c", &names[NAMES_OF_CONNECTION..])).await;
+    site.ask_ok(heartbeat("c", &names[MAX_NAMES_PER_CONNECTION..]))
+        .await;
     site.stop().await;
 }
 

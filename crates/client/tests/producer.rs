@@ -706,11 +706,11 @@ fn a_silent_broker_holds_half_of_the_in_flight_limit() {
     assert_eq!(failed.count(), held);
 }
 
-/// Sends as a caller does that waits for room up to `patience`; false when it found none.
-fn send_if_room(producer: &Producer, topic: &str, target: Target, patience: Duration) -> bool {
+/// Sends as a caller does that waits for room up to `timeout`; false when it found none.
+fn send_if_room(producer: &Producer, topic: &str, target: Target, timeout: Duration) -> bool {
     let topic: Arc<str> = topic.into();
     let brokers = producer.candidates(&topic, target.to_ref());
-    let Some(permit) = producer.back_pressure().acquire_at(1, 1, &brokers, patience) else {
+    let Some(permit) = producer.back_pressure().acquire_at(1, 1, &brokers, timeout) else {
         return false;
     };
     let properties = Properties::new(&topic, producer.ids());

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// How long tasks may take after a request to stop at once.
-const CUT: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running name server. Dropping it stops it at once.
 #[derive(Debug)]
@@ -214,12 +214,12 @@ impl NameServer {
         self.shutdown.stop();
         if timeout(deadline, self.tasks.idle()).await.is_err() {
             self.shutdown.stop_now();
-            self.tasks.wait(CUT).await;
+            self.tasks.wait(CLOSE_TIMEOUT).await;
         }
         self.context.queue.close();
         self.context.notifier.close();
         let mut ended = self.queue_ended.clone();
-        drop(timeout(CUT, ended.wait_for(|ended| *ended)).await);
+        drop(timeout(CLOSE_TIMEOUT, ended.wait_for(|ended| *ended)).await);
     }
 
     /// Returns latencies by kind of request; `python` is the requests that Python workers answered.

@@ -20,7 +20,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Longer than a test waits: no thread flushes on its own.
 const NEVER_MS: u64 = 60_000;
 
@@ -162,7 +162,7 @@ fn a_slow_disk_is_left_to_the_thread() {
     let mut puts = store.append_batch();
     let answer = waiting(&mut puts);
     puts.commit();
-    assert_eq!(answer.recv_timeout(PATIENCE), Ok(Ok(())), "the thread was told");
+    assert_eq!(answer.recv_timeout(TIMEOUT), Ok(Ok(())), "the thread was told");
 }
 
 #[test]
@@ -238,9 +238,9 @@ fn an_append_batch_during_an_fsync_is_served_by_the_next_round() {
         eventually(|| store.health().busy.waiting_for_disk == 4);
         disk.hang(false);
         let answer = leader.join().unwrap();
-        assert_eq!(answer.recv_timeout(PATIENCE), Ok(Ok(())));
+        assert_eq!(answer.recv_timeout(TIMEOUT), Ok(Ok(())));
         for follower in followers {
-            assert_eq!(follower.join().unwrap().recv_timeout(PATIENCE), Ok(Ok(())));
+            assert_eq!(follower.join().unwrap().recv_timeout(TIMEOUT), Ok(Ok(())));
         }
     });
 }
@@ -267,7 +267,7 @@ fn an_append_batch_with_a_slow_fsync_is_reported() {
         });
         eventually(|| calls.load(Ordering::Relaxed) > 1);
         disk.hang(false);
-        assert_eq!(held.join().unwrap().recv_timeout(PATIENCE), Ok(Ok(())));
+        assert_eq!(held.join().unwrap().recv_timeout(TIMEOUT), Ok(Ok(())));
     });
 }
 
@@ -296,8 +296,7 @@ fn nobody_is_forgotten_when_many_end_append_batches_at_once() {
             });
         }
     });
-    all.recv_timeout(PATIENCE)
-        .expect("everyone who waits is answered");
+    all.recv_timeout(TIMEOUT).expect("everyone who waits is answered");
     assert_eq!(store.stats().messages_put, asked as u64);
     let health = store.health();
     assert_eq!(health.flushed_offset, health.max_physical_offset);

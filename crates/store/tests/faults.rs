@@ -17,13 +17,13 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn durable(store: &Store, position: i64) -> Result<(), StoreError> {
     let (done, answer) = mpsc::channel();
     store.when_durable(position, move |result| done.send(result).unwrap());
     answer
-        .recv_timeout(PATIENCE)
+        .recv_timeout(TIMEOUT)
         .expect("everyone who waits is answered")
 }
 
@@ -169,7 +169,7 @@ fn async_flush_comes_by_itself() {
     let stored = store.put(&message("T", 0, b"x", "")).unwrap();
     let start = std::time::Instant::now();
     while store.health().flushed_offset < stored.end_position {
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < TIMEOUT);
         std::thread::yield_now();
     }
 }
@@ -371,7 +371,7 @@ fn a_queue_that_finds_no_space_stops_the_writes_until_there_is_some() {
     let start = std::time::Instant::now();
     while store.put(&message).is_ok() {
         stored += 1;
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < TIMEOUT);
     }
     disk.heal();
     assert_eq!(bodies(&store, "T", 0).len(), stored);

@@ -296,7 +296,7 @@ fn a_stop_answers_all() {
 fn a_timeout_and_a_round_do_not_both_answer() {
     model(|| {
         let (disk, answers) = (Disk::new(false), Arc::new(Answers::default()));
-        let patience = {
+        let timer = {
             let disk = Arc::clone(&disk);
             thread::spawn(move || {
                 disk.group_commit
@@ -306,7 +306,7 @@ fn a_timeout_and_a_round_do_not_both_answer() {
         };
         disk.put(&answers);
         disk.commit_batch();
-        patience.join().unwrap();
+        timer.join().unwrap();
         let results = answers.take();
         assert!(
             matches!(results[..], [Ok(()) | Err(Refused::Late)]),

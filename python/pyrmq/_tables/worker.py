@@ -61,7 +61,7 @@ def batches(
     schema: pa.Schema,
     parts: Sequence[Part],
     *,
-    patience_ms: int,
+    away_ms: int,
     limit: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Read ranges and yield them as Arrow batches of the schema's columns.
@@ -70,7 +70,7 @@ def batches(
         options: batch sizes, tags, time-outs.
         schema: the columns, in order, by their own names or in another case.
         parts: what to read, in this order.
-        patience_ms: how long a broker may be away; 0: no limit.
+        away_ms: how long a broker may be away; 0: no limit.
         limit: rows after which to stop; 0: all.
 
     Raises:
@@ -84,7 +84,7 @@ def batches(
     wanted, convert = _conversion(options, schema)
     reader = _open(options, [known(name) for name in wanted.names], parts)
     left = limit or None
-    while (block := _next_block(reader, options, parts, patience_ms)) is not None:
+    while (block := _next_block(reader, options, parts, away_ms)) is not None:
         for lost in reader.take_lost():
             _log.warning("messages are gone and left out: %s", lost)
         for bad in reader.take_unreadable():
@@ -131,7 +131,7 @@ def _plain_topics(rows: pa.RecordBatch, options: Options) -> pa.RecordBatch:
 
 
 def _next_block(
-    reader: RangeReader, options: Options, parts: Sequence[Part], patience_ms: int
+    reader: RangeReader, options: Options, parts: Sequence[Part], away_ms: int
 ) -> Block | None:
     """Return the next rows; a broker that does not answer is tried at its newest address."""
     since = time.monotonic()
@@ -140,7 +140,7 @@ def _next_block(
             return reader.next_block()
         except ConnectionLost as error:
             waited = time.monotonic() - since
-            if 0 < patience_ms <= waited * 1000:
+            if 0 < away_ms <= waited * 1000:
                 raise BrokerAway(
                     f"{error}; waited {waited:.0f} s on executor {socket.gethostname()}. Nothing is"
                     " lost: start the broker and read again. If this host cannot reach that"

@@ -119,7 +119,7 @@ def scan(
     schema = schema_of(columns)
     tasks, addresses = planned(options)
     parts = _parts([part for task in tasks for part in task], addresses)
-    rows = batches(options, schema, parts, patience_ms=options.timeout_ms, limit=limit)
+    rows = batches(options, schema, parts, away_ms=options.timeout_ms, limit=limit)
     if progress:
         rows = shown(rows, sum(part.range.rows for part in parts))
     return pa.RecordBatchReader.from_batches(schema, rows)
@@ -185,7 +185,7 @@ def _followed(
             end = progress.latest(at, limit=options.max_offsets_per_trigger)
             ranges = [part for task in progress.tasks(at, end) for part in task]
             parts = _parts(ranges, cluster.addresses())
-            yield from batches(options, schema, parts, patience_ms=options.away_ms)
+            yield from batches(options, schema, parts, away_ms=options.away_ms)
             at = end
     finally:
         cluster.close()

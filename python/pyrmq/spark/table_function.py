@@ -82,4 +82,4 @@ def read_topic(
     schema = pa.schema([pa.field(name, arrow_type(COLUMNS[name])) for name in DEFAULT])
     tasks, addresses = planned(options)
     parts = [Part(addresses[part.queue.broker], part) for task in tasks for part in task]
-    yield from batches(options, schema, parts, patience_ms=options.timeout_ms, limit=options.limit)
+    yield from batches(options, schema, parts, away_ms=options.timeout_ms, limit=options.limit)

@@ -43,7 +43,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 /// How long connections may take to end after they were cut.
-const CUT: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running broker.
 #[derive(Debug)]
@@ -267,7 +267,7 @@ impl Broker {
         self.context.pops.held.close();
         if timeout(deadline, self.servers.idle()).await.is_err() {
             self.serving.stop_now();
-            self.servers.wait(CUT).await;
+            self.servers.wait(CLOSE_TIMEOUT).await;
         }
         self.background.stop();
         self.tasks.wait(Duration::from_secs(5)).await;

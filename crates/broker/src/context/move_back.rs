@@ -12,7 +12,7 @@ use pyrmq_remoting::names::REVIVE_GROUP;
 use pyrmq_store::{Store, StoreError};
 
 /// How many moves the log line names.
-const NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// Moves back what is ahead, in memory; the caller makes it durable before a message is stored. True: something moved.
 /// A queue that the store does not have says nothing about an offset, which stays.
@@ -31,9 +31,9 @@ pub(super) fn move_back(store: &Store, offsets: &Offsets, delays: &Delays, order
     if moves.is_empty() {
         return is_cut;
     }
-    let mut named: Vec<String> = moves.iter().take(NAMED).map(Move::to_string).collect();
-    if moves.len() > NAMED {
-        named.push(format!("{} more", moves.len() - NAMED));
+    let mut named: Vec<String> = moves.iter().take(MAX_NAMED).map(Move::to_string).collect();
+    if moves.len() > MAX_NAMED {
+        named.push(format!("{} more", moves.len() - MAX_NAMED));
     }
     tracing::warn!(
         count = moves.len(),
@@ -49,7 +49,7 @@ fn cut_orders(store: &Store, orders: &Orders) -> bool {
     if shortened.is_empty() {
         return false;
     }
-    let named = shortened.iter().take(NAMED).cloned().collect::<Vec<_>>();
+    let named = shortened.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>();
     tracing::warn!(
         count = shortened.len(),
         queues = named.join(", "),

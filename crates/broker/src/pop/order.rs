@@ -21,7 +21,7 @@ use std::sync::{Mutex, MutexGuard};
 
 /// After this time without a pop, the state of an open queue is forgotten, in ms (Apache `CLEAN_SPAN_FROM_LAST`, also
 /// of closed ones).
-const FORGET_MS: i64 = 24 * 3_600_000;
+const STATE_TTL_MS: i64 = 24 * 3_600_000;
 
 /// Effect of acknowledging a message of an ordered group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -278,7 +278,7 @@ impl Orders {
         }
         self.close(|topic, group| !exists(topic, group));
         let now_ms = clock::now_ms();
-        let oldest_ms = now_ms - FORGET_MS;
+        let oldest_ms = now_ms - STATE_TTL_MS;
         let body = {
             let mut wrapper = self.table();
             for queues in wrapper.table.values_mut() {

@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 pub(crate) const QUEUES_LIMIT: i32 = 65_536;
 
 /// Maximum number of further topics in a request for statistics.
-const FURTHER_TOPICS: usize = 1000;
+const MAX_FURTHER_TOPICS: usize = 1000;
 
 /// Creates or changes a topic (17).
 pub(crate) fn create(context: &BrokerContext, request: &Command, peer: &Peer) -> Answer {
@@ -216,11 +216,11 @@ fn further_topics(request: &Command) -> Result<BTreeSet<String>, Refusal> {
     };
     let json = Json::parse(body)?;
     let names = json.get("topics").and_then(Json::as_array).unwrap_or_default();
-    if names.len() > FURTHER_TOPICS {
+    if names.len() > MAX_FURTHER_TOPICS {
         return Err(Refusal::new(
             response::INVALID_PARAMETER,
             format!(
-                "the body names {} topics, allowed are {FURTHER_TOPICS}",
+                "the body names {} topics, allowed are {MAX_FURTHER_TOPICS}",
                 names.len()
             ),
         ));

@@ -14,22 +14,22 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Maximum number of producer groups, whose names clients choose freely.
-pub const PRODUCER_GROUPS: usize = 65_536;
+pub const MAX_PRODUCER_GROUPS: usize = 65_536;
 
 /// Maximum number of producer groups of one connection, and of client ids: one client must not use up the limit of all.
-pub const NAMES_OF_CONNECTION: usize = 256;
+pub const MAX_NAMES_PER_CONNECTION: usize = 256;
 
 /// A limit on names that a heartbeat would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TooMany {
     /// All producer groups of the broker.
-    #[error("the broker has {PRODUCER_GROUPS} producer groups, which is the limit")]
+    #[error("the broker has {MAX_PRODUCER_GROUPS} producer groups, which is the limit")]
     Groups,
     /// The producer groups of the connection.
-    #[error("the connection has {NAMES_OF_CONNECTION} producer groups, which is the limit")]
+    #[error("the connection has {MAX_NAMES_PER_CONNECTION} producer groups, which is the limit")]
     GroupsOfConnection,
     /// The client ids of the connection.
-    #[error("the connection has {NAMES_OF_CONNECTION} client ids, which is the limit")]
+    #[error("the connection has {MAX_NAMES_PER_CONNECTION} client ids, which is the limit")]
     Ids,
 }
 
@@ -177,11 +177,11 @@ impl Clients {
             known.clone_from(client);
             return Ok(());
         }
-        if tables.producers.len() >= PRODUCER_GROUPS && !tables.producers.contains_key(group) {
+        if tables.producers.len() >= MAX_PRODUCER_GROUPS && !tables.producers.contains_key(group) {
             return Err(TooMany::Groups);
         }
         let count = tables.producer_groups.entry(peer).or_default();
-        if *count >= NAMES_OF_CONNECTION {
+        if *count >= MAX_NAMES_PER_CONNECTION {
             return Err(TooMany::GroupsOfConnection);
         }
         *count += 1;
@@ -201,7 +201,7 @@ impl Clients {
         if of_connection.contains(id) {
             return Ok(true);
         }
-        if of_connection.len() >= NAMES_OF_CONNECTION {
+        if of_connection.len() >= MAX_NAMES_PER_CONNECTION {
             return Err(TooMany::Ids);
         }
         of_connection.insert(id.to_owned());

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Maximum number of values that references in a file may expand to.
-const REFERENCED: usize = 100_000;
+const MAX_REFERENCED: usize = 100_000;
 
 /// One file below `config/`, with its backup.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ fn null_rows(text: &str, table: &str) -> Vec<String> {
 
 fn parse<T: Body>(text: &str, table: &'static str) -> Result<T, WireError> {
     let mut json = Json::parse(text.as_bytes())?;
-    json.resolve(REFERENCED);
+    json.resolve(MAX_REFERENCED);
     if json.get(table).is_none() {
         return Err(WireError::MissingField(table));
     }

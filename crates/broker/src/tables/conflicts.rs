@@ -13,7 +13,7 @@ const SETTLED_MS: i64 = 5000;
 /// Time between two warnings of one group, ms.
 const WARNING_INTERVAL_MS: i64 = 60_000;
 /// Topics that a warning names; of the others it says the number.
-const NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 /// What a member without the subscription is said to have.
 const NOTHING: &str = "(none)";
 
@@ -42,7 +42,7 @@ pub struct Conflicts {
 impl Conflicts {
     fn add(&mut self, topic: &str, one: (&str, &str), other: (&str, &str)) {
         self.count += 1;
-        if self.named.len() < NAMED {
+        if self.named.len() < MAX_NAMED {
             let owned = |(client, subscription): (&str, &str)| (client.to_owned(), subscription.to_owned());
             self.named.push(Conflict {
                 topic: topic.to_owned(),

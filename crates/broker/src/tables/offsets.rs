@@ -19,7 +19,7 @@ pub type Queues = BTreeMap<i32, i64>;
 type Table = HashMap<String, HashMap<String, Queues>>;
 
 /// How long a change of offsets is remembered. Pop check points are read from a second before the file was written.
-const REMEMBERED: Duration = Duration::from_mins(1);
+const CHANGE_TTL: Duration = Duration::from_mins(1);
 
 /// An offset that was ahead of its queue and was moved back.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,7 +152,7 @@ impl Offsets {
     /// The changes of the last minute in the file's form: `topic@group` and the position.
     pub fn cutoff_rows(&self) -> BTreeMap<String, i64> {
         let mut cutoffs = lock(&self.cutoffs);
-        cutoffs.retain(|_, cutoff| cutoff.since.elapsed() < REMEMBERED);
+        cutoffs.retain(|_, cutoff| cutoff.since.elapsed() < CHANGE_TTL);
         let rows = cutoffs.iter();
         rows.map(|((group, topic), cutoff)| (format!("{topic}@{group}"), cutoff.position))
             .collect()

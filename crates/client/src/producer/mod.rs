@@ -51,7 +51,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// Time for the traces that are left at the end.
-const LAST_TRACES: Duration = Duration::from_millis(500);
+const TRACE_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Sends messages. Shared by any number of threads.
 #[derive(Debug)]
@@ -360,7 +360,7 @@ impl Producer {
         let shared = self.shared.clone();
         self.ending.spawn(async move {
             // An unreachable broker must not delay the end.
-            drop(tokio::time::timeout(LAST_TRACES, shared.send_traces()).await);
+            drop(tokio::time::timeout(TRACE_FLUSH_TIMEOUT, shared.send_traces()).await);
             shared.shutdown.stop();
             shared.routes.close();
             shared.heartbeat.end().await;

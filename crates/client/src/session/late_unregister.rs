@@ -15,11 +15,11 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Time after which a client that ends has closed the connections that no other client shares.
-const UNTIL_LEFT: Duration = Duration::from_secs(2);
+const DISCONNECT_DELAY: Duration = Duration::from_secs(2);
 /// How long to wait for a silent broker.
-const SILENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for a broker that answers again to process earlier heartbeats.
-const SETTLED: Duration = Duration::from_secs(1);
+const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// Brokers that have not answered a heartbeat of this client.
 #[derive(Debug, Clone, Default)]
@@ -59,7 +59,7 @@ pub(super) fn unregister_later(
 ) {
     let (client, connections, membership) = (client.downgrade(), connections.clone(), membership.clone());
     Tracker::current().spawn(async move {
-        tokio::time::sleep(UNTIL_LEFT).await;
+        tokio::time::sleep(DISCONNECT_DELAY).await;
         let Some(client) = client.join(Arc::new(ProcessorTable::new())) else {
             return;
         };
@@ -69,7 +69,7 @@ pub(super) fn unregister_later(
             let membership = membership.clone();
             requests.spawn(async move {
                 // The first answer shows that the broker processes requests again.
-                for time in [SILENCE, SETTLED] {
+                for time in [ANSWER_TIMEOUT, SETTLE_TIME] {
                     let is_connected = client.connected().contains(&address);
                     if !is_connected || membership.is_back(&connections) {
                         return;
@@ -78,7 +78,7 @@ pub(super) fn unregister_later(
                     if outcome.is_err() {
                         return;
                     }
-                    tokio::time::sleep(SETTLED).await;
+                    tokio::time::sleep(SETTLE_TIME).await;
                 }
                 tracing::debug!(address, "unregistered again");
             });

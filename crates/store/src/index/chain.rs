@@ -21,7 +21,7 @@ const WINDOW: i32 = 3200;
 /// contains a dozen of them.
 const NEAR: i32 = 256;
 /// Number of consecutive entries that are too new before the search jumps to older ones.
-const PATIENCE: u32 = 2048;
+const JUMP_AFTER: u32 = 2048;
 /// Number of entries that are checked to find the chain again after a jump.
 const MAX_SEARCHED_BACK: i32 = 1 << 16;
 
@@ -109,7 +109,7 @@ impl Chain {
             }
             next = entry.previous;
             too_new = if stored > wanted.end_ms { too_new + 1 } else { 0 };
-            if too_new == PATIENCE
+            if too_new == JUMP_AFTER
                 && let Some(older) = self.older(&mut window, wanted.end_ms, limit)?
             {
                 next = older;

@@ -18,7 +18,7 @@ BACKLOG = 1_000_000
 """Messages to consume if no count is given."""
 SAMPLE = 64
 """One message in this many is timed, where timing costs more than sending."""
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds without a message after which a load gives up."""
 _TICK = 0.1
 _SAY_EACH = 5

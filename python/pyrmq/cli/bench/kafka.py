@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyrmq.cli.bench.figures import (
     BACKLOG,
-    PATIENCE,
     SAMPLE,
+    TIMEOUT,
     Figures,
     Measuring,
     drain,
@@ -41,9 +41,9 @@ def run(given: argparse.Namespace, confluent: Any) -> Figures:  # noqa: ANN401 -
 def _topic_there(given: argparse.Namespace) -> None:
     admin_module: Any = import_module("confluent_kafka.admin")
     admin = admin_module.AdminClient({"bootstrap.servers": given.kafka})
-    if given.topic not in admin.list_topics(timeout=PATIENCE).topics:
+    if given.topic not in admin.list_topics(timeout=TIMEOUT).topics:
         made = admin.create_topics([admin_module.NewTopic(given.topic, given.queues, 1)])
-        made[given.topic].result(PATIENCE)
+        made[given.topic].result(TIMEOUT)
 
 
 class _Sent:
@@ -97,7 +97,7 @@ def _produce(given: argparse.Namespace, confluent: Any) -> Figures:  # noqa: ANN
                 producer.flush()
             elif timed:
                 producer.poll(0)
-        producer.flush(PATIENCE)
+        producer.flush(TIMEOUT)
     figures.failed = sent.failed + len(producer)
     return figures
 
@@ -120,7 +120,7 @@ def _consume(given: argparse.Namespace, confluent: Any) -> Figures:  # noqa: ANN
         _hand_over(producer, given.topic, body)
     producer.flush()
     consumer = _consumer(given, confluent, confluent.OFFSET_BEGINNING)
-    drain(figures, wanted, lambda: consumer.consume(_POLL, PATIENCE), given.server_pid)
+    drain(figures, wanted, lambda: consumer.consume(_POLL, TIMEOUT), given.server_pid)
     consumer.close()
     return figures
 
@@ -134,7 +134,7 @@ def _roundtrip(given: argparse.Namespace, confluent: Any) -> Figures:  # noqa: A
     def trip() -> bool:
         producer.produce(given.topic, body)
         producer.flush()
-        return consumer.poll(PATIENCE) is not None
+        return consumer.poll(TIMEOUT) is not None
 
     consumer.poll(1.0)
     trips(figures, turns(given), trip, given.server_pid)

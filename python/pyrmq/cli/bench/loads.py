@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pyrmq.admin import Admin
 from pyrmq.cli.bench.figures import (
     BACKLOG,
-    PATIENCE,
     SAMPLE,
+    TIMEOUT,
     Figures,
     Measuring,
     drain,
@@ -137,7 +137,7 @@ class _Sending:
             if len(sent) > _FILL:
                 del sent[: len(sent) // 2]
         for future in sent:
-            future.exception(PATIENCE)
+            future.exception(TIMEOUT)
 
 
 def _done_callback(
@@ -187,7 +187,7 @@ def _consume(given: argparse.Namespace, cluster: Measured) -> Figures:
         queues = consumer.queues(given.topic)
         _fill(given, cluster, consumer, queues, wanted)
         consumer.assign({queue: consumer.bounds(queue)[0] for queue in queues})
-        return drain(figures, wanted, lambda: consumer.poll(_POLL, PATIENCE), cluster.pid)
+        return drain(figures, wanted, lambda: consumer.poll(_POLL, TIMEOUT), cluster.pid)
 
 
 def _fill(
@@ -231,7 +231,7 @@ def _roundtrip(given: argparse.Namespace, cluster: Measured) -> Figures:
 def _there_and_back(producer: Producer, consumer: PullConsumer, topic: str, body: bytes) -> bool:
     sent = producer.send(topic, body)
     while True:
-        messages = consumer.poll(1, PATIENCE)
+        messages = consumer.poll(1, TIMEOUT)
         if not messages:
             return False
         if messages[0].message_id == sent.message_id:

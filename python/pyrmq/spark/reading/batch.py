@@ -75,6 +75,6 @@ class BatchReader(Shipped, DataSourceReader):
             self.options,
             arrow_schema(self.schema),
             parts,
-            patience_ms=self.options.timeout_ms,
+            away_ms=self.options.timeout_ms,
             limit=self.options.limit,
         )

@@ -97,12 +97,11 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield one task's messages as Arrow batches."""
         worker.freeze_once()
-        patience_ms = self.options.away_ms
         return worker.batches(
             self.options,
             arrow_schema(self.schema),
             partition.value or (),
-            patience_ms=patience_ms,
+            away_ms=self.options.away_ms,
         )
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -41,7 +41,7 @@ const RETRY_STEPS: i64 = 1;
 /// How often old files are deleted.
 const CLEAN_MS: i64 = 30_000;
 /// How long a stop waits for the commit log to be durable.
-const STOP: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// If it lags by more than this, it delivers before it takes messages in: the wheel covers only twice seven days.
 const FAR_BEHIND_STEPS: i64 = 6 * 86_400;
 
@@ -279,9 +279,10 @@ impl Timers {
         let (sender, done) = channel();
         // The store may call back after this wait has ended.
         store.when_durable(work.log_end, move |flushed| drop(sender.send(flushed)));
-        done.recv_timeout(STOP).unwrap_or(Err(StoreError::FlushTimeout {
-            waited_ms: u64::try_from(STOP.as_millis()).unwrap_or(u64::MAX),
-        }))?;
+        done.recv_timeout(STOP_TIMEOUT)
+            .unwrap_or(Err(StoreError::FlushTimeout {
+                waited_ms: u64::try_from(STOP_TIMEOUT.as_millis()).unwrap_or(u64::MAX),
+            }))?;
         let progress = files.progress();
         files.save(&progress)
     }

@@ -29,11 +29,11 @@ use std::time::Duration;
 const READ_COUNT: usize = 256;
 const READ_BYTES: usize = 1 << 20;
 /// How long the thread sleeps while nothing is due.
-const IDLE: Duration = Duration::from_mins(1);
+const IDLE_INTERVAL: Duration = Duration::from_mins(1);
 /// How often it looks while something is.
-const DUE: Duration = Duration::from_millis(20);
+const DUE_INTERVAL: Duration = Duration::from_millis(20);
 /// How long it waits after a failure.
-const FAILED: Duration = Duration::from_secs(1);
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
 /// What an acknowledgement names of its pop check point.
 type CheckPointKey = (String, String, i32, i64, i64);
@@ -77,7 +77,7 @@ pub(crate) fn revive(context: &BrokerContext, unfinished_since: Option<i64>) {
         .map(|id| ReviveQueue::new(context, &topic, id))
         .collect();
     loop {
-        let mut wait = IDLE;
+        let mut wait = IDLE_INTERVAL;
         // The timer may deliver pop check points from before a kill once more until then.
         let is_over = !earlier.is_empty() && context.timers.has_delivered(&context.store, earlier.until_ms());
         for queue in &mut queues {
@@ -87,7 +87,7 @@ pub(crate) fn revive(context: &BrokerContext, unfinished_since: Option<i64>) {
                     reason = refusal.remark,
                     "messages that were not acknowledged cannot be brought back, will try again"
                 );
-                wait = wait.min(FAILED);
+                wait = wait.min(FAILURE_PAUSE);
             }
             wait = wait.min(queue.wait(context));
         }
@@ -295,12 +295,12 @@ impl ReviveQueue {
     /// How long there is nothing to do.
     fn wait(&self, context: &BrokerContext) -> Duration {
         let Some(due_ms) = self.first_due_ms() else {
-            return IDLE;
+            return IDLE_INTERVAL;
         };
         let timer = context.options.store.timer;
         let step_end_ms = timer.floor_ms(due_ms - 1) + timer.precision_ms;
         let left_ms = step_end_ms - clock::now_ms();
-        Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)).clamp(DUE, IDLE)
+        Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)).clamp(DUE_INTERVAL, IDLE_INTERVAL)
     }
 }
 

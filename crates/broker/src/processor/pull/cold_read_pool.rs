@@ -3,11 +3,11 @@
 //! A pull is answered on its connection's task while the page cache has the data, since a hop to another thread would
 //! cost more than the read. A read from the disk would block the thread's other connections, so data outside the page
 //! cache is read here. Where the system cannot say what is cached (`Store::knows_cached`), reads are timed: after a
-//! slow read, pulls far from their queue's end go through this pool for `REMEMBERED_MS`.
+//! slow read, pulls far from their queue's end go through this pool for `SLOW_READ_TTL_MS`.
 //!
 //! One task answers all pops that were held. It leaves those that need the disk to a pool of their own.
 //!
-//! Threads are started when they are needed and end when idle for `LINGER`; at most `THREADS` read at a time.
+//! Threads are started when they are needed and end when idle for `KEEP_ALIVE`; at most `THREADS` read at a time.
 
 use pyrmq_remoting::sync::{lock, wait_while};
 use std::collections::VecDeque;
@@ -19,9 +19,9 @@ use std::time::Duration;
 /// A read that took this long was not served by the page cache.
 pub(super) const SLOW: Duration = Duration::from_millis(1);
 /// How long a slow read is remembered.
-const REMEMBERED_MS: i64 = 5_000;
+const SLOW_READ_TTL_MS: i64 = 5_000;
 const THREADS: usize = 4;
-const LINGER: Duration = Duration::from_millis(500);
+const KEEP_ALIVE: Duration = Duration::from_millis(500);
 
 /// Answers a request.
 type Job = Box<dyn FnOnce() + Send>;
@@ -63,7 +63,7 @@ impl ColdReadPool {
     pub(super) fn record_duration(&self, took: Duration, now_ms: i64) {
         if took >= SLOW {
             self.slow_until_ms
-                .store(now_ms + REMEMBERED_MS, Ordering::Relaxed);
+                .store(now_ms + SLOW_READ_TTL_MS, Ordering::Relaxed);
         }
     }
 
@@ -110,7 +110,7 @@ impl Shared {
                 continue;
             }
             jobs.idle += 1;
-            jobs = wait_while(&self.more, jobs, LINGER, |jobs| jobs.waiting.is_empty());
+            jobs = wait_while(&self.more, jobs, KEEP_ALIVE, |jobs| jobs.waiting.is_empty());
             jobs.idle -= 1;
             if jobs.waiting.is_empty() {
                 jobs.threads -= 1;

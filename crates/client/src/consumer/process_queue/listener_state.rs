@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of messages of a queue in flight if keys keep their order: so far ahead of a slow key are messages of
 /// other keys handed out.
-const KEYED_AHEAD: usize = 4096;
+const MAX_KEYED_IN_FLIGHT: usize = 4096;
 /// A lock counts this long after the broker gave it (Apache `REBALANCE_LOCK_MAX_LIVE_TIME`); brokers keep it for 60 s.
 const LOCK_TIME: Duration = Duration::from_secs(30);
 
@@ -184,8 +184,8 @@ impl ProcessQueue {
                 is_free && (self.has_messages() || !listeners.again.is_empty())
             }
             Order::Key => {
-                let is_near =
-                    listeners.in_flight.len() < KEYED_AHEAD && listeners.in_flight.span() < self.max_span;
+                let is_near = listeners.in_flight.len() < MAX_KEYED_IN_FLIGHT
+                    && listeners.in_flight.span() < self.max_span;
                 (is_near && self.has_messages()) || !listeners.again.is_empty()
             }
         }
@@ -246,7 +246,7 @@ impl ProcessQueue {
     fn hand_out_free_keys(&mut self, max: usize, parts: &mut Vec<Messages>) {
         let mut left = max;
         while left > 0
-            && self.listeners.in_flight.len() < KEYED_AHEAD
+            && self.listeners.in_flight.len() < MAX_KEYED_IN_FLIGHT
             && self.listeners.in_flight.span() < self.max_span
             && let Some(message) = self.deliver(1)
         {

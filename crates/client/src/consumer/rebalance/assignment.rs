@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 /// How long a queue that is given back waits for the calls that have messages of it. The member that takes it waits
 /// longer for the last commit (`settling`).
-const HAND_OVER: Duration = Duration::from_millis(250);
+const HANDOVER_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A queue to take.
 #[derive(Debug)]
@@ -135,7 +135,7 @@ impl ConsumerShared {
         queue.is_at_work(self.options.order) && (self.options.order == Order::Queue || commits)
     }
 
-    /// Gives queues that wait for their listeners back after [`HAND_OVER`], finished or not. Locked queues wait as long
+    /// Gives queues that wait for their listeners back after [`HANDOVER_TIMEOUT`], finished or not. Locked queues wait as long
     /// as it takes, since no other member reads them meanwhile.
     fn give_back_in_time(self: &Arc<Self>) {
         if self.options.order == Order::Queue {
@@ -152,7 +152,7 @@ impl ConsumerShared {
         }
         let shared = self.clone();
         self.tracker.spawn(async move {
-            if !shared.shutdown.sleep_or_stop(HAND_OVER).await {
+            if !shared.shutdown.sleep_or_stop(HANDOVER_TIMEOUT).await {
                 for key in &going {
                     shared.give_back(key);
                 }

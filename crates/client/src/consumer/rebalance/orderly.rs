@@ -14,16 +14,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time between renewals (Apache `REBALANCE_LOCK_INTERVAL`).
-const RENEWAL: Duration = Duration::from_secs(20);
+const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 /// Time until the next try for queues that another client has locked.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 impl ConsumerShared {
     /// Renews the locks of all queues, and requests missing ones again and again.
     pub(crate) async fn keep_locked(self: Arc<Self>) {
         let mut renewed = Instant::now();
-        while !self.shutdown.sleep_or_stop(RETRY).await {
-            let is_due = renewed.elapsed() >= RENEWAL;
+        while !self.shutdown.sleep_or_stop(RETRY_INTERVAL).await {
+            let is_due = renewed.elapsed() >= RENEW_INTERVAL;
             let wanted = self.queues_to_lock(is_due);
             if is_due {
                 renewed = Instant::now();

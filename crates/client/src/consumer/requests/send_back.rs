@@ -32,7 +32,7 @@ pub(crate) const DEAD_LETTER: i32 = -1;
 const FIRST_LEVEL: i32 = 3;
 /// A hand-back waits this many times as long for its answer as other requests: no caller waits for it, and a broker
 /// that answers late has taken the message back.
-const PATIENCE: u32 = 4;
+const TIMEOUT_FACTOR: u32 = 4;
 /// Apache's default, for brokers before 4.9.1: they fail where a consumer leaves the number to its group's settings.
 const MAX_TRIES: i32 = 16;
 /// Version ordinal of 4.9.1 (Apache `MQVersion.V4_9_1`).
@@ -41,7 +41,7 @@ const V4_9_1: i32 = 395;
 const INNER_PRODUCER_GROUP: &str = "CLIENT_INNER_PRODUCER";
 /// Maximum number of bytes that clients and brokers add to the properties of a message that is handed back: delay, the
 /// names of two topics, ids, region and cluster.
-const ROOM_BYTES: usize = 1024;
+const ADDED_BYTES: usize = 1024;
 /// Response codes of a message that is stored.
 const STORED: [i32; 4] = [
     response::SUCCESS,
@@ -161,7 +161,7 @@ impl SendBack {
     async fn request(&self, address: &str, command: Command) -> Result<Command, ClientError> {
         let answer = self
             .client
-            .request(address, command, self.timeout * PATIENCE)
+            .request(address, command, self.timeout * TIMEOUT_FACTOR)
             .await;
         answer.map_err(|source| ClientError::net(WHAT, address, source))
     }
@@ -266,10 +266,10 @@ fn retry_properties(record: &Record<'_>, delay_level: i32) -> Result<String, Wir
     Ok(text)
 }
 
-/// The names of the application's largest properties and of its keys, as many as must go for [`ROOM_BYTES`] to be
+/// The names of the application's largest properties and of its keys, as many as must go for [`ADDED_BYTES`] to be
 /// free. `None`: nothing has to go, or all of it would be too little.
 fn omitted_for_room<'a>(record: &Record<'a>) -> Option<Vec<&'a str>> {
-    let mut bytes = record.properties.as_bytes().len() + ROOM_BYTES;
+    let mut bytes = record.properties.as_bytes().len() + ADDED_BYTES;
     let is_own = |name| name == names::KEYS || !properties::is_reserved(name);
     let own = record.properties.iter().filter(|(name, _)| is_own(name));
     let mut own: Vec<(&str, &str)> = own.collect();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long an expired batch waits for the one before it: that one usually ends first.
-const GRACE: Duration = Duration::from_millis(20);
+const GRACE_PERIOD: Duration = Duration::from_millis(20);
 
 /// The partition that a message belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -96,7 +96,7 @@ pub(super) struct ReadyBatch<T> {
 impl<T> ReadyBatch<T> {
     /// When the batch fails even if an earlier one is still in flight.
     pub(super) fn expires_at(&self) -> Instant {
-        self.since + self.timeout + GRACE
+        self.since + self.timeout + GRACE_PERIOD
     }
 }
 
