@@ -133,9 +133,10 @@ impl ConsumerShared {
                 if queue.arrive(chunk) {
                     lock(&self.counted).pulled(&key.topic, messages, at.elapsed());
                     state.make_ready(key);
-                    self.wake(&state);
+                    self.unlock_and_wake(state);
+                } else {
+                    drop(state);
                 }
-                drop(state);
                 if moved || at.elapsed() >= MIN_HOLD {
                     self.pull(key);
                 } else {

@@ -266,16 +266,31 @@ impl ConsumerShared {
     }
 
     pub(crate) fn wake(&self, state: &ConsumerState) {
-        // A notification is a system call even if no thread sleeps. Waking one listener is enough: each wakes the next.
-        if state.sleepers > 0 {
-            if self.options.is_listening && !state.closed {
-                self.arrived.notify_one();
-            } else {
-                self.arrived.notify_all();
-            }
-        }
+        self.notify(state.sleepers, state.closed);
         if let Some(waker) = &state.waker {
             waker();
+        }
+    }
+
+    /// Unlocks first: a thread that is woken while its waker has the lock would have to be woken a second time.
+    pub(crate) fn unlock_and_wake(&self, state: MutexGuard<'_, ConsumerState>) {
+        let (sleepers, closed, waker) = (state.sleepers, state.closed, state.waker.clone());
+        drop(state);
+        self.notify(sleepers, closed);
+        if let Some(waker) = waker {
+            waker();
+        }
+    }
+
+    fn notify(&self, sleepers: usize, closed: bool) {
+        // A notification is a system call even if no thread sleeps. Waking one listener is enough: each wakes the next.
+        if sleepers == 0 {
+            return;
+        }
+        if self.options.is_listening && !closed {
+            self.arrived.notify_one();
+        } else {
+            self.arrived.notify_all();
         }
     }
 

@@ -106,7 +106,7 @@ impl Puller {
         drop(state);
         if has_ready || shared.has_popped() {
             // Listeners are woken one at a time: each wakes the next.
-            shared.wake(&shared.state());
+            shared.unlock_and_wake(shared.state());
         }
         if let Some(work) = &work {
             shared.pull(&work.queue);
@@ -316,9 +316,10 @@ impl ConsumerShared {
         let is_gone = queue.is_some_and(|queue| queue.listeners.is_leaving && !queue.is_at_work(order));
         if queue.is_some_and(|queue| queue.can_hand_out(order)) {
             state.make_ready(key);
-            self.wake(&state);
+            self.unlock_and_wake(state);
+        } else {
+            drop(state);
         }
-        drop(state);
         if is_gone {
             self.give_back(key);
         } else {
