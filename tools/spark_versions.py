@@ -1,9 +1,9 @@
 """Run tests/spark on other releases of PySpark: `spark_versions.py [--install-only] [VERSION ...]`.
 
 Without a version: the newest 4.1.x, and the newest of all in the package index. Each release is
-installed apart from the environment, into target/pyspark/4.1 and so on, and comes first on the path;
-a newer release of the same line replaces it. 4.1 stands for the newest 4.1.x. The exit status is
-that of the first run that failed.
+installed apart from the environment, into target/pyspark/4.1 and so on, and comes first on the
+path; a newer release of the same line replaces it. 4.1 stands for the newest 4.1.x. The exit status
+is that of the first run that failed.
 """
 
 from __future__ import annotations
