@@ -11,7 +11,7 @@ from pyrmq import Producer, QueueId, ReceivedMessage
 MIB = 1 << 20
 BODY = 64 * 1024
 COUNT = 512
-EVERY = 32
+MESSAGES_PER_KEPT = 32
 """One message of this many is kept: at least one of each answer, which has 4 MiB."""
 
 KEEP = """
@@ -43,7 +43,7 @@ print(resident() - before)
 
 def kept(address: str, queue: QueueId, what: str) -> int:
     """Read a queue in another process; return by how many bytes that has grown."""
-    numbers = (str(queue.queue_id), what, str(COUNT), str(EVERY))
+    numbers = (str(queue.queue_id), what, str(COUNT), str(MESSAGES_PER_KEPT))
     command = [sys.executable, "-c", KEEP, address, queue.topic, queue.broker, *numbers]
     # The memory of an answer goes back to the system once it is freed.
     setting = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(MIB)}
@@ -55,8 +55,8 @@ def kept(address: str, queue: QueueId, what: str) -> int:
 
 def test_a_kept_message_keeps_its_answer_and_a_kept_body_does_not(address: str, topic: str) -> None:
     with Producer(name_server=address) as producer:
-        for _ in range(0, COUNT, EVERY):
-            bodies = [os.urandom(BODY) for _ in range(EVERY)]
+        for _ in range(0, COUNT, MESSAGES_PER_KEPT):
+            bodies = [os.urandom(BODY) for _ in range(MESSAGES_PER_KEPT)]
             *_, last = producer.send_batch(topic, bodies, queue=0)
     queue = QueueId(topic, last.broker, last.queue_id)
     with_messages, with_bodies = kept(address, queue, "messages"), kept(address, queue, "bodies")

@@ -135,8 +135,8 @@ impl ConsumerShared {
         queue.is_at_work(self.options.order) && (self.options.order == Order::Queue || commits)
     }
 
-    /// Gives queues that wait for their listeners back after [`HANDOVER_TIMEOUT`], finished or not. Locked queues wait as long
-    /// as it takes, since no other member reads them meanwhile.
+    /// Gives queues that wait for their listeners back after [`HANDOVER_TIMEOUT`], finished or not. Locked queues wait
+    /// as long as it takes, since no other member reads them meanwhile.
     fn give_back_in_time(self: &Arc<Self>) {
         if self.options.order == Order::Queue {
             return;
