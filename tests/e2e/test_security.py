@@ -494,6 +494,11 @@ def test_wrong_credentials_are_refused(tmp_path: Path) -> None:
         ([], "not a JSON object"),
         ({"accessKey": "u"}, "lacks"),
         ({"accessKey": "u", "secretKey": "s", "secret": 1}, "unknown keys secret"),
+        ({"accesKey": "u", "secretKey": "s"}, "did you mean `accessKey`"),
+        (
+            {"accessKey": "u", "secretKey": "s", "tls": {"trsut": "ca.pem"}},
+            "keys trsut.*did you mean `trust`",
+        ),
     ):
         with pytest.raises(ConfigError, match=text):
             Credentials.from_file(write_private(tmp_path / "w.json", value))

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self, final
 from pyrmq import _core
 from pyrmq._client import log
 from pyrmq._client.security.keyring_secrets import KEYRING, secret_of_keyring, service_and_user
-from pyrmq._client.security.secrets import check_private
+from pyrmq._client.security.secrets import check_private, nearest_keys
 from pyrmq._client.security.tls import (
     PYRMQ_TLS,
     PYRMQ_TLS_KEY_PASSWORD,
@@ -96,7 +96,10 @@ class Credentials:
             raise ConfigError(f"`tls` in `{path}` is not an object: {_NEEDS}")
         unknown = sorted(given.keys() - set(_KEYS))
         if unknown:
-            raise ConfigError(f"`{path}` has the unknown keys {', '.join(unknown)}: {_NEEDS}")
+            raise ConfigError(
+                f"`{path}` has the unknown keys {', '.join(unknown)}: {_NEEDS}"
+                f"{nearest_keys(unknown, (*_KEYS, 'tls'))}"
+            )
         values = [given.get(key) for key in _KEYS]
         if not all(isinstance(value, str) and value for value in values[:2]):
             raise ConfigError(f"`{path}` lacks `accessKey` or `secretKey`: {_NEEDS}")

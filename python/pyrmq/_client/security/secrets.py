@@ -1,14 +1,18 @@
-"""Which options hold a secret, and which files only their owner may read."""
+"""Which options hold a secret, which files only their owner may read, and which key is meant."""
 
 from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from pyrmq._client import log
 from pyrmq.errors import ConfigError
 
-__all__ = ["HIDDEN", "check_private", "is_secret", "warn_of_readers"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["HIDDEN", "check_private", "is_secret", "nearest_keys", "warn_of_readers"]
 
 HIDDEN = "(hidden)"
 _WORDS = ("secret", "password", "passwd", "token", "credential", "accesskey", "signature")
@@ -68,3 +72,22 @@ def warn_of_readers(key: str | None) -> None:
             mode,
             key,
         )
+
+
+def nearest_keys(unknown: Iterable[str], known: Iterable[str]) -> str:
+    """Ask for the known keys that resemble unknown ones; empty if none does.
+
+    The unknown keys are not part of the text: one of them may be a secret in a wrong place.
+
+    Example:
+        >>> nearest_keys(["accesKey"], ["accessKey", "secretKey"])
+        '; did you mean `accessKey`?'
+        >>> nearest_keys(["colour"], ["accessKey", "secretKey"])
+        ''
+    """
+    from difflib import get_close_matches
+
+    choices = list(known)
+    near = [get_close_matches(key, choices, n=1) for key in unknown]
+    found = dict.fromkeys(key for keys in near for key in keys)
+    return f"; did you mean {', '.join(f'`{key}`' for key in found)}?" if found else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from pyrmq import _core
 from pyrmq._client import log
-from pyrmq._client.security.secrets import warn_of_readers
+from pyrmq._client.security.secrets import nearest_keys, warn_of_readers
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class Tls:
         if unknown:
             raise ConfigError(
                 f"`tls` in `{where}` has the unknown keys {', '.join(unknown)}: "
-                f"it may have {', '.join(_FILE_KEYS)}"
+                f"it may have {', '.join(_FILE_KEYS)}{nearest_keys(unknown, _FILE_KEYS)}"
             )
         values: dict[str, Any] = {_FILE_KEYS[key]: value for key, value in given.items()}
         for name in _PATHS:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyrmq import _core
-from pyrmq._client.security.secrets import check_private, warn_of_readers
+from pyrmq._client.security.secrets import check_private, nearest_keys, warn_of_readers
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -261,12 +261,13 @@ def _with_file(options: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - as
     passwords = {key: pairs.pop(key) for key in PASSWORDS if key in pairs}
     if passwords:
         check_private("the passwords in", path, os.stat(path).st_mode)  # noqa: PTH116 - see _expanded
-    unknown = pairs.keys() - set(TLS_KEYS) - {"tls.enable"}
+    known = (*TLS_KEYS, *PASSWORDS)
+    unknown = [key for key in pairs if key not in {*known, "tls.enable"}]
     if unknown:
         # The key itself may be a password that somebody put on a separate line.
         raise ConfigError(
             f"`{path}` has an unknown key in {_lines_of(text, unknown)}: it may have "
-            f"{', '.join((*TLS_KEYS, *PASSWORDS))}"
+            f"{', '.join(known)}{nearest_keys(unknown, known)}"
         )
     if "tls.enable" in pairs:
         pairs["useTLS"] = pairs.pop("tls.enable")
