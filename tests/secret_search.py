@@ -5,8 +5,10 @@ gets, and each password in a file of users or credentials that the run wrote. Wh
 no secret of the run: an installed package has `"keyPassword": "key_password"`. Tests whose secrets
 come another way call `used`. At the end of the run none of them may stand in the captured output
 and logs of a test, in the `repr` of a living object of pyrmq, or in a file below the run's
-temporary directories, and below others that `searched` names: logs, JSON, pickles, bundles. Files
-that exist to keep secrets may have them.
+temporary directories, and below others that `searched` names: logs, JSON, pickles, bundles. A
+`pyrmq.testing.cluster()` removes its directory when it stops, so that is searched just before, for
+the secrets that are known by then. Files that exist to keep secrets may have them. The directories
+of Apache's servers are not searched: what these log is not pyrmq's.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ KEEPERS = re.compile(
 )
 """Names of files that keep secrets, or programs of tests that name them."""
 PROGRAMS = (".py", ".pyc")
+SEGMENT = re.compile(r"\d+")
+"""Names of a store's files of messages and positions: many and large in a cluster of every test."""
 BUNDLES = (".zip", ".tar", ".gz", ".tgz")
 _FIELDS = re.compile(
     r"""["']?(?:secretKey|password|previousPassword|keyPassword)["']?\s*[:=]\s*["']([^"'\s]{8,})["']"""
@@ -102,16 +106,26 @@ class SecretSearch:
         self._texts: dict[str, str] = {}
         self._found: list[str] = []
         self._base: Path | None = None
-        self._undo: list[tuple[type, Any]] = []
+        self._undo: list[tuple[Any, str, Any]] = []
 
     @pytest.hookimpl
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Learn the secrets that clients get from now on."""
+        """Learn the secrets that clients get from now on; see what clusters remove."""
         from pyrmq._client.security.credentials import Credentials
         from pyrmq._client.security.tls import Tls
+        from pyrmq.testing import running
 
         self._learn(Credentials, "secret_key", 1)
         self._learn(Tls, "key_password", None)
+        remove = running._remove
+
+        def search_and_remove(folder: Path) -> None:
+            try:
+                self._look_at_cluster(folder)
+            finally:
+                remove(folder)
+
+        self._replace(running, "_remove", search_and_remove)
 
     def _learn(self, kind: type, option: str, position: int | None) -> None:
         original: Any = kind.__init__  # type: ignore[misc]
@@ -125,8 +139,15 @@ class SecretSearch:
                 used(secret)
             original(made, *arguments, **options)
 
-        self._undo.append((kind, original))
-        kind.__init__ = init  # type: ignore[misc]
+        self._replace(kind, "__init__", init)
+
+    def _replace(self, owner: Any, name: str, value: object) -> None:  # noqa: ANN401 - class or module
+        self._undo.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    def _look_at_cluster(self, folder: Path) -> None:
+        files = [file for file in _files(folder) if not SEGMENT.fullmatch(file.name)]
+        self._look_at_files(files)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
@@ -163,23 +184,15 @@ class SecretSearch:
         factory = getattr(session.config, "_tmp_path_factory", None)
         base = None if factory is None else factory.getbasetemp()
         files = [file for root in (base, *_elsewhere) if root is not None for file in _files(root)]
-        for path in files:
-            if KEEPERS.search(path.name) and path.suffix not in PROGRAMS:
-                _learn_from(path)
-        for kind, original in self._undo:
-            kind.__init__ = original  # type: ignore[misc]
+        for owner, name, original in self._undo:
+            setattr(owner, name, original)
+        self._look_at_files(files)
         if not _secrets:
             return
         secrets = _pattern()
         for title, text in self._texts.items():
             if secrets.search(text.encode(errors="replace")):
                 self._found.append(title)
-        for path in files:
-            if not KEEPERS.search(path.name) and path not in _planted:
-                try:
-                    self._found += found_in(path, secrets)
-                except OSError:
-                    continue
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         if self._found and reporter is not None:
             # The progress of the tests has no end of line yet.
@@ -188,6 +201,20 @@ class SecretSearch:
                 reporter.write_line(f"a secret stands in {where}", red=True)
         if self._found and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _look_at_files(self, files: list[Path]) -> None:
+        for path in files:
+            if KEEPERS.search(path.name) and path.suffix not in PROGRAMS:
+                _learn_from(path)
+        if not _secrets:
+            return
+        secrets = _pattern()
+        for path in files:
+            if not KEEPERS.search(path.name) and path not in _planted:
+                try:
+                    self._found += found_in(path, secrets)
+                except OSError:
+                    continue
 
 
 def _pattern() -> re.Pattern[bytes]:

@@ -18,10 +18,12 @@ LEAKS = {
     "the log": "logging.getLogger('x').warning('login with %s', secret)",
     "a repr": "kept.append(Client())",
     "a log elsewhere": "(elsewhere() / 'far.log').write_text(secret)",
+    "a server's log in a cluster that has stopped": "clustered('stopped.log', secret)",
 }
 SEEN = (
     "server.log",
     "far.log",
+    "stopped.log",
     "plan.pickle",
     "bundle.tar.gz:",
     "stdout",
@@ -32,6 +34,7 @@ SEEN = (
 HEAD = f"""
 import logging, pathlib, pickle, shutil
 from pyrmq import Credentials
+from pyrmq.testing import cluster
 from tests.secret_search import searched
 
 kept, secret = [], "{SECRET}"
@@ -45,6 +48,11 @@ def elsewhere():
     made = searched(pathlib.Path("elsewhere").absolute())
     made.mkdir()
     return made
+
+def clustered(name, secret):
+    with cluster() as rocketmq:
+        (rocketmq.store.parent / name).write_text(secret)
+    assert not rocketmq.store.parent.exists()
 
 def folder(tmp_path, secret):
     folder = tmp_path / "root-of-bundle"

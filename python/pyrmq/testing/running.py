@@ -196,7 +196,12 @@ def cluster(
                 running.stop()
     finally:
         if store is None and os.getpid() == owner:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    # By this name, so that a test run can look into the directory first.
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check(brokers: int, name_servers: int, options: dict[str, object], *, faults: bool) -> None:
