@@ -141,7 +141,7 @@ spark-torture-parquet: ## of `spark-torture`, the pipeline into Parquet files
 sequences: needs-javac needs-maven dev ## random request sequences against our name server and the real one (SEQUENCES=n)
 	$(PYTEST) -rs tests/interop/test_name_sequences.py --name-sequences=$(SEQUENCES)
 
-attacks: dev ## hostile peers on a secured server for ten minutes: 10,000 half-open connections and ten kinds of attack (ATTACK_SECONDS=n)
+attacks: dev ## hostile peers for ten minutes on servers with users, and for ten on a broker with accounts of 4.x: 10,000 half-open connections and eleven kinds of attack (ATTACK_SECONDS=n)
 	$(PYTEST) -rs -s --nightly tests/e2e/test_hostile_tls.py -k long_attack --hostile-seconds=$(ATTACK_SECONDS)
 
 spark-long: needs-java dev ## the Spark tests that take too long for the gate: a cluster, Connect, a read of 5 GB; without the torture

@@ -1,4 +1,6 @@
-"""Peers that attack a TLS port: ``python -m tests.e2e.hostile_tls ADDRESS SECONDS HELD SEED``.
+"""Peers that attack TLS ports: ``python -m tests.e2e.hostile_tls ADDRESSES SECONDS HELD SEED``.
+
+``ADDRESSES`` has commas between the ports; each attack takes one of them by chance.
 
 A process of its own, at the lowest priority, so that it slows the clients whose times are measured
 no more than strangers on other machines would. It holds ``HELD`` connections in the middle of a
@@ -14,6 +16,7 @@ import random
 import resource
 import socket
 import ssl
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -41,11 +44,10 @@ def hello(
 
 
 class Attack:
-    """The attacks on one port."""
+    """The attacks on some ports."""
 
-    def __init__(self, address: str, seed: int) -> None:
-        host, _, port = address.rpartition(":")
-        self._address = (host, int(port))
+    def __init__(self, addresses: list[str], seed: int) -> None:
+        self._addresses = addresses
         self._random = random.Random(seed)
         self._hello = hello()
         self._held: list[socket.socket] = []
@@ -61,7 +63,7 @@ class Attack:
         self._held = held
         while len(self._held) < most and time.monotonic() < until:
             with suppress(OSError):
-                made = socket.create_connection(self._address, 5)
+                made = self._plain()
                 made.sendall(self._hello[: self._random.randrange(1, len(self._hello))])
                 made.setblocking(False)
                 self._held.append(made)
@@ -78,6 +80,7 @@ class Attack:
                 self.mutated,
                 self.slow,
                 self.plain,
+                self.hello_within,
                 self.renegotiation,
                 self.unsigned,
                 self.forged,
@@ -91,7 +94,8 @@ class Attack:
             attack()
 
     def _plain(self) -> socket.socket:
-        return socket.create_connection(self._address, 5)
+        host, _, port = self._random.choice(self._addresses).rpartition(":")
+        return socket.create_connection((host, int(port)), 5)
 
     def _secure(self, *, old: bool = False) -> ssl.SSLSocket:
         context = self._context
@@ -135,13 +139,18 @@ class Attack:
             peer.sendall(Command(self._random.choice(_CODES)).encode())
             _drain(peer)
 
-    def renegotiation(self) -> None:
+    def hello_within(self) -> None:
         """Another handshake in the middle of a session, encrypted with a key that no side has."""
         with self._secure(old=self._random.random() < 0.5) as peer:
             raw = socket.socket(fileno=os.dup(peer.fileno()))
             with raw:
                 raw.sendall(self._hello)
                 _drain(raw)
+
+    def renegotiation(self) -> None:
+        """Another handshake in the middle of a session, asked for within it."""
+        if renegotiated(self._random.choice(self._addresses), 0.3) is None:
+            self.count["renegotiations not asked for"] += 1
 
     def unsigned(self) -> None:
         """Requests without a user, many on one connection."""
@@ -180,6 +189,34 @@ class Attack:
             _drain(peer)
 
 
+def renegotiated(address: str, seconds: float) -> bool | None:
+    """Ask for a new handshake within a session of TLS 1.2, and wait so long for an answer.
+
+    Returns:
+        Whether the server began it; None if the session was not made, or did not get that far.
+    """
+    command = ["openssl", "s_client", "-connect", address, "-tls1_2", "-msg"]
+    # Its end of input would close the session.
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as peer:
+        assert peer.stdin is not None
+        with suppress(BrokenPipeError):
+            peer.stdin.write(b"R\n")
+            peer.stdin.flush()
+        try:
+            peer.wait(seconds)
+        except subprocess.TimeoutExpired:
+            peer.kill()
+        with suppress(BrokenPipeError):
+            peer.stdin.close()
+        assert peer.stdout is not None
+        rest = peer.stdout.read().partition(b"RENEGOTIATING")[2]
+    if b"ClientHello" not in rest:
+        return None
+    return b"ServerHello" in rest
+
+
 def _drain(peer: socket.socket) -> None:
     peer.settimeout(0.2)
     with suppress(OSError):
@@ -199,12 +236,12 @@ def _is_closed(peer: socket.socket) -> bool:
     return True
 
 
-def main(address: str, seconds: float, held: int, seed: int) -> None:
+def main(addresses: list[str], seconds: float, held: int, seed: int) -> None:
     """Attack for a time; on a busy machine, until half of the connections were held at once."""
     os.nice(19)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    attack, end = Attack(address, seed), time.monotonic() + seconds
+    attack, end = Attack(addresses, seed), time.monotonic() + seconds
     name = "half-open at once, at most"
     while (now := time.monotonic()) < end or (attack.count[name] < held / 2 and now < end + 30):
         attack.hold(held, 2.0)
@@ -213,4 +250,4 @@ def main(address: str, seconds: float, held: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1].split(","), float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -2,7 +2,9 @@
 
 Where a time is bounded, it is the client's own: the time in which this machine woke its threads too
 late is taken off (``tests/chaos/watch.py``). ``--hostile-seconds`` says how long the attack lasts
-(3 s); with ``--nightly`` it is ten minutes, with 10,000 half-open connections.
+(3 s); with ``--nightly`` it is ten minutes for each kind of accounts, with 10,000 half-open
+connections. Attacks go to the name server's port and to both of the broker's, whose sends are
+watched.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -21,8 +24,11 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 from tests.chaos.watch import Watch
 from tests.e2e.hostile import resident
+from tests.e2e.test_plain_acl import COOK, KEEPER
+from tests.e2e.test_plain_acl import home as accounts
+from tests.e2e.wire import await_true
 
-from pyrmq import Admin, Credentials, Producer, RmqError
+from pyrmq import Admin, Credentials, Producer, RmqError, Tls
 from pyrmq.server.security.directory import make_secure
 
 if TYPE_CHECKING:
@@ -36,40 +42,100 @@ SEED = 21
 
 @dataclass
 class Secured:
-    """A server process with TLS and users."""
+    """Server processes with TLS, which know their clients.
+
+    Attributes:
+        address: The name server's.
+        ports: Every address that is attacked.
+        pids, logs: Of each process.
+        owner, sender: The clients that create topics and that send.
+    """
 
     files: Path
     address: str
-    pid: int
-    log: Path
+    ports: list[str]
+    pids: list[int]
+    logs: list[Path]
+    owner: dict[str, Any]
+    sender: dict[str, Any]
 
-    def credentials(self, name: str) -> Credentials:
-        """Return those of one of the users."""
-        return Credentials.from_file(self.files / f"{name}.toml")
+    def memory(self) -> int:
+        """Return the resident bytes of all processes."""
+        return sum(map(resident, self.pids))
+
+    def log(self) -> str:
+        """Return what all processes logged."""
+        return "".join(log.read_text() for log in self.logs)
 
 
 @contextmanager
-def secured(tmp_path: Path) -> Iterator[Secured]:
-    files, log = tmp_path / "secure", tmp_path / "server.log"
-    make_secure(files)
-    command = [sys.executable, "-m", "pyrmq", "server", "--json", "--secure", str(files)]
-    command += ["--store", str(tmp_path / "store"), "--listen-port", "0", "--name-server-port", "0"]
+def process(log: Path, *words: str) -> Iterator[dict[str, Any]]:
+    """A server's process, once it is ready: the line that it prints then."""
+    command = [sys.executable, "-m", "pyrmq", words[0], "--json", *words[1:]]
     with (
         log.open("w") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
     ):
         try:
             assert server.stdout is not None
-            ready = json.loads(server.stdout.readline())
-            made = Secured(files, ready["name_server"], server.pid, log)
-            with Admin(
-                name_server=made.address, credentials=made.credentials("admin"), timeout=20
-            ) as admin:
-                admin.create_topic("orders", queues=4)
-            yield made
+            yield json.loads(server.stdout.readline())
         finally:
             server.terminate()
             server.wait(timeout=30)
+
+
+def fast_port(broker: str) -> str:
+    """Return the address of a broker's second port."""
+    host, _, port = broker.rpartition(":")
+    return f"{host}:{int(port) - 2}"
+
+
+@contextmanager
+def with_users(tmp_path: Path) -> Iterator[Secured]:
+    """Name server and broker in one process, with users and policies."""
+    files, log = tmp_path / "secure", tmp_path / "server.log"
+    make_secure(files)
+    words = ["server", "--secure", str(files), "--store", str(tmp_path / "store")]
+    words += ["--listen-port", "0", "--name-server-port", "0"]
+    with process(log, *words) as ready:
+        names, broker = ready["name_server"], ready["broker"]
+        owner, sender = (
+            {"credentials": Credentials.from_file(files / f"{name}.toml")}
+            for name in ("admin", "app")
+        )
+        ports = [names, broker, fast_port(broker)]
+        yield Secured(files, names, ports, [ready["pid"]], [log], owner, sender)
+
+
+@contextmanager
+def with_accounts(tmp_path: Path) -> Iterator[Secured]:
+    """A broker with accounts of 4.x, and a name server, which checks none."""
+    files, home = tmp_path / "secure", accounts(tmp_path / "home")
+    make_secure(files)
+    logs = [tmp_path / f"{name}.log" for name in ("names", "broker")]
+    shared = ["--listen-port", "0", "--bind-address", "127.0.0.1", "--tls-server-mode", "enforcing"]
+    shared += ["--tls-server-cert-path", str(files / "server.pem")]
+    shared += ["--tls-server-key-path", str(files / "server-key.pem")]
+    shared += ["--tls-client-trust-cert-path", str(files / "ca.pem")]
+    with process(logs[0], "nameserver", *shared) as names:
+        words = ["broker", *shared, "-n", names["name_server"]]
+        words += ["--broker-ip1", "127.0.0.1", "--store-path-root-dir", str(tmp_path / "store")]
+        words += ["--acl-enable", "true", "--rocketmq-home", str(home)]
+        with process(logs[1], *words) as ready:
+            ports = [names["name_server"], ready["broker"], fast_port(ready["broker"])]
+            pids = [names["pid"], ready["pid"]]
+            tls = Tls(files / "ca.pem")
+            owner, sender = ({"credentials": one, "tls": tls} for one in (KEEPER, COOK))
+            yield Secured(files, ports[0], ports, pids, logs, owner, sender)
+
+
+@contextmanager
+def with_topic(server: Secured) -> Iterator[Secured]:
+    """The servers, with a topic to send to."""
+    with Admin(name_server=server.address, timeout=20, **server.owner) as admin:
+        await_true(lambda: bool(admin.cluster()), seconds=30)
+        admin.create_topic("orders", queues=4)
+    yield server
 
 
 @dataclass
@@ -95,8 +161,7 @@ class Load:
         import threading
 
         thread = threading.get_native_id()
-        options: dict[str, Any] = {"retries": 0, "credentials": self.server.credentials("app")}
-        with Producer(name_server=self.server.address, **options) as producer:
+        with Producer(name_server=self.server.address, retries=0, **self.server.sender) as producer:
             producer.send("orders", b"the first one opens the connections")
             while not self._stop.is_set():
                 began = time.monotonic()
@@ -124,11 +189,20 @@ def p99(times: list[float]) -> float:
     return times[int(len(times) * 0.99)]
 
 
-def attacked(tmp_path: Path, seconds: float, held: int, calm_s: float) -> None:
-    with secured(tmp_path) as server, Watch() as watch, Load(server, watch) as load:
+Kind = Callable[["Path"], AbstractContextManager[Secured]]
+both = pytest.mark.parametrize("kind", [with_users, with_accounts], ids=["users", "accounts"])
+
+
+def attacked(kind: Kind, tmp_path: Path, seconds: float, held: int, calm_s: float) -> None:
+    with (
+        kind(tmp_path) as made,
+        with_topic(made) as server,
+        Watch() as watch,
+        Load(server, watch) as load,
+    ):
         time.sleep(calm_s)
-        before, began = resident(server.pid), time.monotonic()
-        command = [sys.executable, "-m", "tests.e2e.hostile_tls", server.address]
+        before, began = server.memory(), time.monotonic()
+        command = [sys.executable, "-m", "tests.e2e.hostile_tls", ",".join(server.ports)]
         command += [str(seconds), str(held), str(SEED)]
         most = before
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'python'}"}
@@ -137,7 +211,7 @@ def attacked(tmp_path: Path, seconds: float, held: int, calm_s: float) -> None:
         ) as attacker:
             try:
                 while attacker.poll() is None:
-                    most = max(most, resident(server.pid))
+                    most = max(most, server.memory())
                     time.sleep(0.1)
                 assert attacker.stdout is not None
                 counts = json.loads(attacker.stdout.read())
@@ -155,7 +229,7 @@ def attacked(tmp_path: Path, seconds: float, held: int, calm_s: float) -> None:
         # The server ends a handshake after 10 s: a busy machine opens no more in that time.
         assert at_once >= held / 2
         assert most - before < 64 * MIB + PER_CONNECTION * at_once
-        text = server.log.read_text()
+        text = server.log()
         assert "panicked" not in text
         assert "Traceback" not in text
         if calm_s >= 10:
@@ -163,17 +237,21 @@ def attacked(tmp_path: Path, seconds: float, held: int, calm_s: float) -> None:
             assert p99(stormy) <= max(2 * p99(calm), 0.005)
 
 
+@both
 @pytest.mark.timeout(120)
-def test_attacks_on_a_secured_server_fail_no_send_and_bound_its_memory(tmp_path: Path) -> None:
-    attacked(tmp_path, 3, 200, 0.5)
+def test_attacks_on_a_secured_server_fail_no_send_and_bound_its_memory(
+    kind: Kind, tmp_path: Path
+) -> None:
+    attacked(kind, tmp_path, 3, 200, 0.5)
 
 
+@both
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_a_long_attack_doubles_no_clients_p99(
-    tmp_path: Path, request: pytest.FixtureRequest
+    kind: Kind, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    attacked(tmp_path, request.config.getoption("--hostile-seconds"), 10_000, 20)
+    attacked(kind, tmp_path, request.config.getoption("--hostile-seconds"), 10_000, 20)
 
 
 @pytest.mark.nightly
@@ -181,7 +259,7 @@ def test_a_long_attack_doubles_no_clients_p99(
 def test_certificates_and_a_thousand_users_change_under_load_and_no_send_is_late(
     tmp_path: Path,
 ) -> None:
-    with secured(tmp_path) as server, Watch() as watch:
+    with with_users(tmp_path) as made, with_topic(made) as server, Watch() as watch:
         users = server.files / "users.json"
         known = json.loads(users.read_text())
         others = [{"username": f"u{at}", "password": f"password-of-{at}"} for at in range(1000)]
@@ -202,7 +280,7 @@ def test_certificates_and_a_thousand_users_change_under_load_and_no_send_is_late
         print(f"{len(own)} sends, the latest {own[-1] * 1000:.1f} ms")  # noqa: T201 - as above
         assert load.failed == []
         assert own[-1] <= 0.1
-        assert "stay in force" not in server.log.read_text()
+        assert "stay in force" not in server.log()
 
 
 def _replace(path: Path, text: str) -> None:

@@ -17,7 +17,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.e2e.hostile_tls import hello
+from tests.e2e.hostile_tls import hello, renegotiated
 from tests.e2e.pairs import Pair
 from tests.e2e.wire import await_true
 
@@ -331,6 +331,13 @@ def test_only_modern_versions_are_spoken(secure: Pair) -> None:
         assert found[0] == answer
         if answer == ALERT:
             assert found[6] == PROTOCOL_VERSION
+
+
+def test_a_session_is_never_negotiated_again(secure: Pair) -> None:
+    # A busy machine may not get as far as to ask.
+    answers = (renegotiated(secure.address, seconds) for seconds in (0.5, 2, 8, 20))
+    assert next(answer for answer in answers if answer is not None) is False
+    assert peer_certificate(secure.address)[0] == "TLSv1.3"
 
 
 def test_without_a_file_the_systems_authorities_count(secure: Pair, files: Path) -> None:
