@@ -40,7 +40,7 @@ from pyrmq._client.security.credentials import chosen_tls
 from pyrmq.aio import Producer as AsyncProducer
 from pyrmq.cli import main
 from pyrmq.config import BrokerOptions, NameServerOptions
-from pyrmq.remoting import Client
+from pyrmq.remoting import Client, Command
 from pyrmq.server.load import load
 from pyrmq.server.security.directory import make_secure, secure_values
 
@@ -171,6 +171,68 @@ def test_a_server_that_is_not_trusted_gets_no_request(
         client.request(secure.address, ROUTE, {"topic": "orders"})
 
 
+def test_an_expired_certificate_is_refused_by_the_client_and_by_the_server(
+    files: Path, tmp_path: Path
+) -> None:
+    certificate, key = expired(files, tmp_path)
+    # Ours would not start with it, so the server and the client that present it are Python's.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError), context.wrap_socket(server.accept()[0], server_side=True):
+                pass
+
+        serving = Thread(target=serve)
+        serving.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with (
+            Client(tls=Tls(files / "ca.pem")) as client,
+            pytest.raises(RmqError, match="its certificate has expired"),
+        ):
+            client.request(address, ROUTE, {"topic": "orders"})
+        serving.join(10)
+    with requiring(files) as names:
+        host, port = names.address.split(":")
+        valid = (files / "server.pem", files / "server-key.pem")
+        for presented, is_served in ((valid, True), ((certificate, key), False)):
+            mine = ssl.create_default_context(cafile=files / "ca.pem")
+            mine.load_cert_chain(*presented)
+            with (
+                socket.create_connection((host, int(port)), 5) as plain,
+                mine.wrap_socket(plain, server_hostname="localhost") as link,
+            ):
+                link.sendall(Command(ROUTE, {"topic": "no such"}).encode())
+                if is_served:
+                    assert link.recv(4)
+                else:
+                    with pytest.raises(ssl.SSLError, match="CERTIFICATE_EXPIRED"):
+                        link.recv(4)
+        with pytest.raises(ConfigError, match="it expired at"):
+            Client(tls=Tls(files / "ca.pem", cert=certificate, key=key))
+
+
+def expired(files: Path, directory: Path) -> tuple[Path, Path]:
+    """Issue a certificate that ended yesterday by the directory's authority, and its key."""
+    key, request, certificate = (directory / f"old{end}" for end in ("-key.pem", ".csr", ".pem"))
+    made: list[str | Path] = ["req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=old"]
+    made += [
+        "-addext",
+        "subjectAltName=DNS:localhost,IP:127.0.0.1",
+        "-keyout",
+        key,
+        "-out",
+        request,
+    ]
+    signed: list[str | Path] = ["x509", "-req", "-days", "-1", "-copy_extensions", "copy"]
+    signed += ["-CA", files / "ca.pem", "-CAkey", files / "ca-key.pem"]
+    signed += ["-in", request, "-out", certificate]
+    for words in (made, signed):
+        subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=30)
+    return certificate, key
+
+
 def test_a_client_tells_the_server_the_name_that_it_dials(files: Path) -> None:
     """A server that has certificates for several names chooses by it (SNI)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -242,8 +304,18 @@ def test_a_tls_client_gets_nothing_from_a_plain_server(tmp_path: Path, files: Pa
         cluster.stop()
 
 
-def test_clients_show_a_certificate_where_one_is_required(tmp_path: Path, files: Path) -> None:
-    server = NameServer(
+def test_clients_show_a_certificate_where_one_is_required(files: Path) -> None:
+    with requiring(files) as server:
+        known = Tls(files / "ca.pem", cert=files / "server.pem", key=files / "server-key.pem")
+        with Client(tls=known) as client:
+            assert client.request(server.address, ROUTE, {"topic": "no such"}).code == 17
+        with Client(tls=Tls(files / "ca.pem")) as client, pytest.raises(RmqError):
+            client.request(server.address, ROUTE, {"topic": "no such"})
+
+
+def requiring(files: Path) -> NameServer:
+    """Return a name server whose clients need a certificate; it has not started."""
+    return NameServer(
         listen_port=0,
         bind_address="127.0.0.1",
         tls_server_mode="enforcing",
@@ -252,15 +324,7 @@ def test_clients_show_a_certificate_where_one_is_required(tmp_path: Path, files:
         tls_server_need_client_auth="require",
         tls_server_auth_client=True,
         tls_server_trust_cert_path=str(files / "ca.pem"),
-    ).start()
-    try:
-        known = Tls(files / "ca.pem", cert=files / "server.pem", key=files / "server-key.pem")
-        with Client(tls=known) as client:
-            assert client.request(server.address, ROUTE, {"topic": "no such"}).code == 17
-        with Client(tls=Tls(files / "ca.pem")) as client, pytest.raises(RmqError):
-            client.request(server.address, ROUTE, {"topic": "no such"})
-    finally:
-        server.stop(0)
+    )
 
 
 def test_certificates_change_under_load_and_no_send_fails(tmp_path: Path) -> None:

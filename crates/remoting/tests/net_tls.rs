@@ -195,7 +195,7 @@ async fn a_tls_client_never_falls_back_to_plain() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_host_authority_or_time_is_refused() {
+async fn a_wrong_host_or_authority_is_refused() {
     let authority = authority();
     let elsewhere = serve(settings(text(issued(&authority, &["other.example"], 2999))));
     let error = refusal(&trusting(&authority), &elsewhere.at()).await;
