@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e.balancer import BALANCER, balanced, binary_header, text_header
+from tests.e2e.test_audit import lines as audited
+from tests.e2e.test_plain_acl import home as accounts
+from tests.e2e.test_request_log import lines as requests
 from tests.e2e.wire import Connection, await_true
 
 from pyrmq import (
@@ -20,23 +23,31 @@ from pyrmq import (
     PullConsumer,
     ReceivedMessage,
 )
-from pyrmq.codes import RequestCode
+from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import BrokerOptions, NameServerOptions
 from pyrmq.errors import PermissionDenied
 from pyrmq.server.security.directory import make_secure, secure_values
 from pyrmq.server.security.protection import native_protection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 CLIENT = "192.0.2.7"
+UNKNOWN = 29_999
+"""A request code that no server knows."""
 
 
 class Cluster:
     """A name server and two brokers, whose clients come through a balancer."""
 
-    def __init__(self, store: Path, **options: Any) -> None:  # noqa: ANN401 - of both servers
+    def __init__(
+        self,
+        store: Path,
+        of_brokers: Mapping[str, Any] | None = None,
+        /,
+        **options: Any,  # noqa: ANN401 - of both servers
+    ) -> None:
         both: dict[str, Any] = {
             "listen_port": 0,
             "bind_address": "127.0.0.1",
@@ -52,6 +63,7 @@ class Cluster:
                 store_path_root_dir=str(store / f"store{at}"),
                 mapped_file_size_commit_log=64 << 20,
                 **both,
+                **(of_brokers or {}),
             )
             for at in (1, 2)
         ]
@@ -118,7 +130,44 @@ def test_a_header_from_elsewhere_is_refused_and_the_log_names_the_fix(
     assert "is not in `proxyProtocolSources`: add it there" in caplog.text
 
 
-def test_policies_see_the_client_through_tls(tmp_path: Path) -> None:
+def test_the_log_of_requests_has_the_address_of_the_client(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The lowest level of the process's log is that of the loggers when its first server starts.
+    with caplog.at_level(logging.INFO, "pyrmq"):
+        cluster = Cluster(tmp_path)
+        try:
+            with balanced(cluster.ports, CLIENT):
+                for port in cluster.ports:
+                    one = Connection(f"{BALANCER}:{port}")
+                    assert one.ask(UNKNOWN).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                    one.close()
+            await_true(lambda: len(requests(caplog, "refused", f"code={UNKNOWN}")) == 3)
+        finally:
+            cluster.stop()
+    assert len(requests(caplog, f"from={CLIENT}:", f"code={UNKNOWN}")) == 3
+
+
+def test_white_addresses_are_those_of_clients(tmp_path: Path) -> None:
+    # 198.51.100.* may do everything there; neither this machine nor the balancer may.
+    cluster = Cluster(
+        tmp_path, {"acl_enable": True, "rocketmq_home": str(accounts(tmp_path / "home"))}
+    )
+    try:
+        for client, is_white in ((CLIENT, False), ("198.51.100.7", True)):
+            with balanced(cluster.ports, client):
+                for port in cluster.ports[1:]:
+                    one = Connection(f"{BALANCER}:{port}")
+                    answer = one.ask(RequestCode.GET_BROKER_CONFIG)
+                    one.close()
+                    assert (answer.code == 0) == is_white, (client, answer)
+    finally:
+        cluster.stop()
+
+
+def test_policies_and_the_audit_log_see_the_client_through_tls(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     directory = tmp_path / "secure"
     make_secure(directory, [BALANCER])
     users = json.loads((directory / "users.json").read_text(encoding="utf-8"))
@@ -139,6 +188,8 @@ def test_policies_see_the_client_through_tls(tmp_path: Path) -> None:
             pytest.raises(PermissionDenied, match=r"from 198\.51\.100\.7"),
         ):
             producer.send("TBW102", b"from elsewhere")
+        await_true(lambda: bool(audited(caplog, "refused", 'user="app"', "from=198.51.100.7:")))
+        assert not audited(caplog, "from=127.0.0.1")
     finally:
         cluster.stop()
 
