@@ -13,8 +13,20 @@ from tests.e2e.balancer import carry
 from tests.e2e.relay import listening
 from tests.e2e.wire import Connection, ask, await_true, body_of
 
-from pyrmq import Admin, Broker, ConfigError, NameServer, Producer, PullConsumer, RmqError
-from pyrmq.codes import RequestCode
+from pyrmq import (
+    Admin,
+    Broker,
+    ConfigError,
+    Credentials,
+    NameServer,
+    Producer,
+    PullConsumer,
+    RmqError,
+    Tls,
+)
+from pyrmq.codes import RequestCode, ResponseCode
+from pyrmq.remoting import Client
+from pyrmq.server.security.directory import make_secure, secure_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +38,12 @@ NOWHERE = "192.0.2.1"
 
 
 class Cluster:
-    """Two brokers that only relays lead to, and a name server whose second port names those."""
+    """Two brokers that only relays lead to, and a name server whose second port names those.
 
-    def __init__(self, store: Path, stack: ExitStack) -> None:
+    Options are those of all three servers.
+    """
+
+    def __init__(self, store: Path, stack: ExitStack, **options: Any) -> None:  # noqa: ANN401
         self.relayed = [0, 0]
         self.relays = [
             stack.enter_context(listening(partial(self._relay, at), "127.0.0.2")) for at in (0, 1)
@@ -38,6 +53,7 @@ class Cluster:
             bind_address=HOST,
             address_set_listeners=f"outside={HOST}:0",
             kv_config_path=store / "kvConfig.json",
+            **options,
         )
         stack.enter_context(self.name_server)
         self.brokers = [
@@ -50,6 +66,7 @@ class Cluster:
                 namesrv_addr=self.name_server.address,
                 store_path_root_dir=str(store / f"broker-{at}"),
                 mapped_file_size_commit_log=16 << 20,
+                **options,
             )
             for at, relay in enumerate(self.relays)
         ]
@@ -90,26 +107,44 @@ def addresses(name_server: str, topic: str) -> list[str]:
 def test_clients_of_the_second_listener_work_through_the_addresses_of_its_set(
     cluster: Cluster,
 ) -> None:
-    with Admin(name_server=cluster.outside) as admin:
+    use(cluster)
+    # Clients of the brokers' own network get the usual addresses from the first port.
+    assert {one.partition(":")[0] for one in addresses(cluster.name_server.address, "orders")} == {
+        NOWHERE
+    }
+
+
+def test_the_second_listener_has_the_tls_and_the_users_of_the_first(tmp_path: Path) -> None:
+    make_secure(tmp_path / "secure", ["127.0.0.2"])
+    with ExitStack() as stack:
+        cluster = Cluster(tmp_path, stack, **secure_values(tmp_path / "secure"))
+        use(cluster, Credentials.from_file(tmp_path / "secure" / "admin.toml"))
+        asked = (cluster.outside, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+        with Client() as plain, pytest.raises(RmqError):
+            plain.request(*asked)
+        with Client(tls=Tls(tmp_path / "secure" / "ca.pem")) as unsigned:
+            assert unsigned.request(*asked).code == ResponseCode.NO_PERMISSION
+
+
+def use(cluster: Cluster, credentials: Credentials | None = None) -> None:
+    """Make a topic, send to it and read it, all through the second listener."""
+    given: dict[str, Any] = {"name_server": cluster.outside, "credentials": credentials}
+    with Admin(**given) as admin:
         admin.create_topic("orders", queues=2)
         listed = {one.addresses[0] for one in admin.cluster()["DefaultCluster"]}
         assert listed == set(cluster.relays)
     sent = {b"%d" % number for number in range(40)}
-    with Producer(name_server=cluster.outside) as producer:
+    with Producer(**given) as producer:
         used = {producer.send("orders", body).broker for body in sent}
     assert used == {"broker-0", "broker-1"}
     got: set[bytes] = set()
-    with PullConsumer(name_server=cluster.outside, group="readers", start="first") as consumer:
+    with PullConsumer(group="readers", start="first", **given) as consumer:
         consumer.assign(consumer.queues("orders"))
         while got != sent:
             messages = consumer.poll(timeout=10)
             assert messages, f"{len(got)} of {len(sent)} messages came"
             got |= {bytes(message.body) for message in messages}
     assert min(cluster.relayed) > 0
-    # Clients of the brokers' own network get the usual addresses from the first port.
-    assert {one.partition(":")[0] for one in addresses(cluster.name_server.address, "orders")} == {
-        NOWHERE
-    }
 
 
 def test_members_of_a_broker_name_are_told_by_set(cluster: Cluster) -> None:

@@ -16,10 +16,19 @@ from tests.e2e.timing import least
 from tests.e2e.wire import Connection, await_true
 from tests.interop.jvm import free_port
 
-from pyrmq import ConfigError, Credentials, NameServer, Producer, PullConsumer
+from pyrmq import (
+    ConfigError,
+    Credentials,
+    NameServer,
+    Producer,
+    PullConsumer,
+    RmqError,
+    Tls,
+)
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import BrokerOptions, NameServerOptions
 from pyrmq.remoting import Client
+from pyrmq.server.security.directory import make_secure, secure_values
 from pyrmq.server.security.protection import native_protection
 
 if TYPE_CHECKING:
@@ -92,6 +101,28 @@ def test_the_port_of_administrators_listens_on_the_loopback_interface(
         Connection(f"127.0.0.1:{port}").close()
         with pytest.raises(ConnectionRefusedError):
             Connection(f"127.0.0.2:{port}")
+
+
+def test_the_port_of_administrators_has_the_tls_and_the_users_of_the_others(
+    tmp_path: Path,
+) -> None:
+    files = tmp_path / "secure"
+    make_secure(files)
+    owner, app = (Credentials.from_file(files / f"{name}.toml") for name in ("admin", "app"))
+    cluster = Limited(tmp_path, **secure_values(files))
+    codes = (RequestCode.GET_NAMESRV_CONFIG, *[RequestCode.GET_BROKER_CONFIG] * 2)
+    try:
+        for port, code in zip(cluster.admin_ports, codes, strict=True):
+            there = f"127.0.0.1:{port}"
+            with Client(credentials=owner) as known, Client(credentials=app) as other:
+                assert known.request(there, code).code == 0
+                assert other.request(there, code).code == ResponseCode.NO_PERMISSION
+            with Client(tls=Tls(files / "ca.pem")) as unsigned:
+                assert unsigned.request(there, code).code == ResponseCode.NO_PERMISSION
+            with Client() as plain, pytest.raises(RmqError):
+                plain.request(there, code)
+    finally:
+        cluster.stop()
 
 
 def test_an_address_has_its_connections_and_requests(tmp_path: Path) -> None:
