@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +16,7 @@ from pyrmq import Admin, Credentials, Producer, RmqError, Tls, arrow
 from pyrmq.pipeline import load, run
 from pyrmq.server.security.directory import make_secure, secure_values
 from tests.e2e.pairs import Pair
+from tests.spark.test_elsewhere import environment, ran
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,6 +141,29 @@ def test_arrow_reads_follows_and_sends_in_a_users_name(secured: Secured) -> None
             arrow.read(
                 "arrows", name_server=secured.address, timeout=5, credentials=credentials, tls=tls
             )
+
+
+@pytest.mark.nightly
+def test_executors_read_the_variable_of_their_own_environment(
+    spark: SparkSession, secured: Secured, tmp_path: Path
+) -> None:
+    """Its executors are processes of their own; the driver's variable names another file."""
+    right = tmp_path / "executor-secret.toml"
+    text = (secured.files / "app.toml").read_text()
+    right.write_text(text.replace('"ca.pem"', f'"{secured.files / "ca.pem"}"'))
+    before = read(spark, "copied", secured.by_file()).count()
+    wrong = tmp_path / "wrong-secret.toml"
+    wrong.write_text(right.read_text().replace('secretKey = "', 'secretKey = "not-'))
+    for file in (right, wrong):
+        file.chmod(0o600)
+    program = [sys.executable, "-m", "tests.spark.environment_driver", secured.address]
+    driver = environment(PYRMQ_CREDENTIALS=str(secured.files / "app.toml"))
+    shown = ran([*program, str(right), str(wrong)], driver)
+    good, bad = (json.loads(line) for line in shown.splitlines() if line.startswith("{"))
+    assert good == {"rows": [*range(20)]}
+    assert "authentication failed" in bad["error"]
+    assert "rows" not in bad
+    assert read(spark, "copied", secured.by_file()).count() == before + 20
 
 
 def test_no_plan_shows_the_secret(spark: SparkSession, secured: Secured) -> None:
