@@ -10,7 +10,8 @@ import json
 import logging
 import pickle
 import time
-from typing import TYPE_CHECKING, Any
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from tests.e2e.pairs import Pair
@@ -423,6 +424,82 @@ def test_a_changed_file_holds_at_once_and_a_broken_one_never(
     assert code_of("new-bob-pass") == 0
     write_private(file, people())
     await_true(lambda: code_of(BOB_PASSWORD) == 0)
+
+
+def test_a_secret_is_rotated_while_clients_send(secured: Secured) -> None:
+    """The servers learn the new secret, then the clients, and last the servers forget the old."""
+    rotated, fresh = people(), "rotated-bob-pass"
+    rotated["users"][1] |= {"password": fresh, "previousPassword": BOB_PASSWORD}
+    final = people()
+    final["users"][1]["password"] = fresh
+    clients = {secret: Sender(secured.address, secret) for secret in (BOB_PASSWORD, fresh)}
+    with clients[BOB_PASSWORD] as old:
+        old.go_on()
+        try:
+            for file in secured.files:
+                write_private(file, rotated)
+            await_true(lambda: all(knows(secured, fresh)))
+            with clients[fresh] as new:
+                # Both at once, on connections that stay open.
+                old.go_on()
+                new.go_on()
+                old.end()
+                for file in secured.files:
+                    write_private(file, final)
+                await_true(lambda: not any(knows(secured, BOB_PASSWORD)))
+                new.go_on()
+        finally:
+            for file in secured.files:
+                write_private(file, people())
+            await_true(lambda: all(knows(secured, BOB_PASSWORD)))
+    assert [error for client in clients.values() for error in client.failed] == []
+
+
+def knows(secured: Secured, password: str) -> list[bool]:
+    """Whether each server takes a password of bob's."""
+    addresses = [secured.address, *(broker.address for broker in secured.brokers)]
+    with Client(credentials=Credentials("bob", password)) as client:
+        code, asked = RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}
+        answers = [client.request(address, code, asked) for address in addresses]
+    return [answer.code != NO_PERMISSION for answer in answers]
+
+
+class Sender:
+    """A client of bob's that sends all the time, without a second try."""
+
+    def __init__(self, name_server: str, password: str) -> None:
+        self._name_server, self._user = name_server, Credentials("bob", password)
+        self._stop, self._sent = Event(), 0
+        self.failed: list[RmqError] = []
+
+    def __enter__(self) -> Self:
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Send no more."""
+        self._stop.set()
+        self._thread.join()
+
+    def go_on(self) -> None:
+        """Wait until more was sent, to each broker."""
+        before = self._sent
+        await_true(lambda: self._sent > before + 16 or self.failed)
+        assert self.failed == []
+
+    def _run(self) -> None:
+        given: dict[str, Any] = {"name_server": self._name_server, "retries": 0}
+        with Producer(credentials=self._user, **given) as producer:
+            while not self._stop.is_set():
+                try:
+                    producer.send("orders", b"x")
+                    self._sent += 1
+                except RmqError as error:
+                    self.failed.append(error)
 
 
 def test_clients_read_the_environment(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
