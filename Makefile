@@ -24,7 +24,7 @@ unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test python python-1 python-2 jvm real spark gate fmt lint types mypy stubs dev deps unit rust nightly interop interop-55 interop-49 interop-46 sparkreal spark-versions lake spark-torture spark-torture-topic spark-torture-atleast spark-torture-parquet spark-long sequences attacks long bench benchdeps figures profile micro chaos leaks \
-	faults loom asan wheel release-wheel docs clean
+	faults loom asan wheel release-wheel audit docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-21s %s\n", $$1, $$2}'
@@ -199,10 +199,20 @@ release-wheel: needs-rust deps ## as `wheel`, without any path of this machine i
 	$(BIN)/python tools/wheel.py --out dist --remap
 	@sha256sum dist/*.whl
 
+# A virtual environment of its own: what the audit needs is no part of what it audits.
+audit: deps ## known weaknesses of the installed packages (PyPI's list) and of the crates (RustSec's); needs both lists
+	$(PYTHON) -m venv target/audit
+	target/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/python -m pip freeze --exclude-editable > target/audit/packages.txt
+	target/audit/bin/pip-audit --vulnerability-service pypi --strict --no-deps --disable-pip --requirement target/audit/packages.txt
+	@command -v cargo-deny > /dev/null || { echo "cargo-deny is missing: cargo install --locked cargo-deny"; exit 1; }
+	cargo deny check
+
 docs: dev ## regenerate the generated pages
 	$(BIN)/python tools/gen_codes.py
 	$(BIN)/python tools/gen_compat.py
 	$(BIN)/python tools/gen_options.py
+	$(BIN)/python tools/gen_rights.py
 
 clean: ## remove build products
 	cargo clean
