@@ -190,7 +190,7 @@ class Attack:
 
 
 def renegotiated(address: str, seconds: float) -> bool | None:
-    """Ask for a new handshake within a session of TLS 1.2, and wait so long for an answer.
+    """Ask for a new handshake within a session of TLS 1.2, and wait some seconds for an answer.
 
     Returns:
         Whether the server began it; None if the session was not made, or did not get that far.

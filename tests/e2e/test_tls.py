@@ -12,12 +12,10 @@ import socket
 import ssl
 import subprocess
 import sys
-from contextlib import suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.e2e.hostile_tls import hello, renegotiated
 from tests.e2e.pairs import Pair
 from tests.e2e.wire import await_true
 
@@ -40,7 +38,7 @@ from pyrmq._client.security.credentials import chosen_tls
 from pyrmq.aio import Producer as AsyncProducer
 from pyrmq.cli import main
 from pyrmq.config import BrokerOptions, NameServerOptions
-from pyrmq.remoting import Client, Command
+from pyrmq.remoting import Client
 from pyrmq.server.load import load
 from pyrmq.server.security.directory import make_secure, secure_values
 
@@ -49,8 +47,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROUTE, BROKER_CONFIG = 105, 26
-HANDSHAKE, ALERT, PROTOCOL_VERSION = 0x16, 0x15, 70
-TLS_1_1, TLS_1_2 = b"\x03\x02", b"\x03\x03"
 
 
 @pytest.fixture(scope="module")
@@ -171,95 +167,6 @@ def test_a_server_that_is_not_trusted_gets_no_request(
         client.request(secure.address, ROUTE, {"topic": "orders"})
 
 
-def test_an_expired_certificate_is_refused_by_the_client_and_by_the_server(
-    files: Path, tmp_path: Path
-) -> None:
-    certificate, key = expired(files, tmp_path)
-    # Ours would not start with it, so the server and the client that present it are Python's.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            with suppress(OSError), context.wrap_socket(server.accept()[0], server_side=True):
-                pass
-
-        serving = Thread(target=serve)
-        serving.start()
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        with (
-            Client(tls=Tls(files / "ca.pem")) as client,
-            pytest.raises(RmqError, match="its certificate has expired"),
-        ):
-            client.request(address, ROUTE, {"topic": "orders"})
-        serving.join(10)
-    with requiring(files) as names:
-        host, port = names.address.split(":")
-        valid = (files / "server.pem", files / "server-key.pem")
-        for presented, is_served in ((valid, True), ((certificate, key), False)):
-            mine = ssl.create_default_context(cafile=files / "ca.pem")
-            mine.load_cert_chain(*presented)
-            with (
-                socket.create_connection((host, int(port)), 5) as plain,
-                mine.wrap_socket(plain, server_hostname="localhost") as link,
-            ):
-                link.sendall(Command(ROUTE, {"topic": "no such"}).encode())
-                if is_served:
-                    assert link.recv(4)
-                else:
-                    with pytest.raises(ssl.SSLError, match="CERTIFICATE_EXPIRED"):
-                        link.recv(4)
-        with pytest.raises(ConfigError, match="it expired at"):
-            Client(tls=Tls(files / "ca.pem", cert=certificate, key=key))
-
-
-def expired(files: Path, directory: Path) -> tuple[Path, Path]:
-    """Issue a certificate that ended yesterday by the directory's authority, and its key."""
-    key, request, certificate = (directory / f"old{end}" for end in ("-key.pem", ".csr", ".pem"))
-    made: list[str | Path] = ["req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=old"]
-    made += [
-        "-addext",
-        "subjectAltName=DNS:localhost,IP:127.0.0.1",
-        "-keyout",
-        key,
-        "-out",
-        request,
-    ]
-    signed: list[str | Path] = ["x509", "-req", "-days", "-1", "-copy_extensions", "copy"]
-    signed += ["-CA", files / "ca.pem", "-CAkey", files / "ca-key.pem"]
-    signed += ["-in", request, "-out", certificate]
-    for words in (made, signed):
-        subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=30)
-    return certificate, key
-
-
-def test_a_client_tells_the_server_the_name_that_it_dials(files: Path) -> None:
-    """A server that has certificates for several names chooses by it (SNI)."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(files / "server.pem", files / "server-key.pem")
-    told: list[str | None] = []
-
-    def choose(_: ssl.SSLObject, name: str | None, __: ssl.SSLContext) -> None:
-        told.append(name)
-
-    context.sni_callback = choose
-    with socket.create_server(("127.0.0.1", 0)) as server, Client(tls=Tls(files / "ca.pem")) as one:
-
-        def serve() -> None:
-            for _ in range(2):
-                with suppress(OSError), context.wrap_socket(server.accept()[0], server_side=True):
-                    pass
-
-        serving = Thread(target=serve)
-        serving.start()
-        for host in ("localhost", "127.0.0.1"):
-            with pytest.raises(RmqError):
-                one.request(f"{host}:{server.getsockname()[1]}", ROUTE, {"topic": "orders"})
-        serving.join(10)
-    # An address is no name: RFC 6066 leaves it out.
-    assert told == ["localhost", None]
-
-
 def test_a_name_of_the_certificate_stands_for_the_host(secure: Pair, files: Path) -> None:
     tls = Tls(files / "ca.pem", server_name="broker.example")
     with Client(tls=tls, credentials=admin(files)) as client:
@@ -302,29 +209,6 @@ def test_a_tls_client_gets_nothing_from_a_plain_server(tmp_path: Path, files: Pa
             assert client.request(cluster.address, ROUTE, {"topic": "TBW102"}).code == 0
     finally:
         cluster.stop()
-
-
-def test_clients_show_a_certificate_where_one_is_required(files: Path) -> None:
-    with requiring(files) as server:
-        known = Tls(files / "ca.pem", cert=files / "server.pem", key=files / "server-key.pem")
-        with Client(tls=known) as client:
-            assert client.request(server.address, ROUTE, {"topic": "no such"}).code == 17
-        with Client(tls=Tls(files / "ca.pem")) as client, pytest.raises(RmqError):
-            client.request(server.address, ROUTE, {"topic": "no such"})
-
-
-def requiring(files: Path) -> NameServer:
-    """Return a name server whose clients need a certificate; it has not started."""
-    return NameServer(
-        listen_port=0,
-        bind_address="127.0.0.1",
-        tls_server_mode="enforcing",
-        tls_server_cert_path=str(files / "server.pem"),
-        tls_server_key_path=str(files / "server-key.pem"),
-        tls_server_need_client_auth="require",
-        tls_server_auth_client=True,
-        tls_server_trust_cert_path=str(files / "ca.pem"),
-    )
 
 
 def test_certificates_change_under_load_and_no_send_fails(tmp_path: Path) -> None:
@@ -380,28 +264,6 @@ def peer_certificate(address: str) -> tuple[str, bytes]:
 def certificate(path: Path) -> bytes:
     first = path.read_text().split("-----END CERTIFICATE-----")[0]
     return ssl.PEM_cert_to_DER_cert(first + "-----END CERTIFICATE-----\n")
-
-
-def test_only_modern_versions_are_spoken(secure: Pair) -> None:
-    assert peer_certificate(secure.address)[0] == "TLSv1.3"
-    for version, answer in ((TLS_1_2, HANDSHAKE), (TLS_1_1, ALERT)):
-        record = bytearray(hello(most=ssl.TLSVersion.TLSv1_2))
-        # Behind the head of the record and that of the message; nothing else names a version.
-        record[9:11] = version
-        host, port = secure.address.split(":")
-        with socket.create_connection((host, int(port)), 5) as peer:
-            peer.sendall(record)
-            found = peer.recv(7)
-        assert found[0] == answer
-        if answer == ALERT:
-            assert found[6] == PROTOCOL_VERSION
-
-
-def test_a_session_is_never_negotiated_again(secure: Pair) -> None:
-    # A busy machine may not get as far as to ask.
-    answers = (renegotiated(secure.address, seconds) for seconds in (0.5, 2, 8, 20))
-    assert next(answer for answer in answers if answer is not None) is False
-    assert peer_certificate(secure.address)[0] == "TLSv1.3"
 
 
 def test_without_a_file_the_systems_authorities_count(secure: Pair, files: Path) -> None:
