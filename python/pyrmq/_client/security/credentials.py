@@ -58,11 +58,8 @@ class Credentials:
     __slots__ = ("_access_key", "_core", "_source", "_tls")
 
     def __init__(self, access_key: str, secret_key: str, security_token: str | None = None) -> None:
-        given: tuple[tuple[str, object], ...] = (
-            ("access_key", access_key),
-            ("secret_key", secret_key),
-        )
-        for name, value in given:
+        given: dict[str, object] = {"access_key": access_key, "secret_key": secret_key}
+        for name, value in given.items():
             if not isinstance(value, str) or not value.strip():
                 raise ConfigError(f"option `{name}` of the credentials is empty or not a string")
         self._access_key = access_key
@@ -96,10 +93,9 @@ class Credentials:
             raise ConfigError(f"`tls` in `{path}` is not an object: {_NEEDS}")
         unknown = sorted(given.keys() - set(_KEYS))
         if unknown:
-            raise ConfigError(
-                f"`{path}` has the unknown keys {', '.join(unknown)}: {_NEEDS}"
-                f"{nearest_keys(unknown, (*_KEYS, 'tls'))}"
-            )
+            found = f"the unknown keys {', '.join(unknown)}"
+            meant = nearest_keys(unknown, (*_KEYS, "tls"))
+            raise ConfigError(f"`{path}` has {found}: {_NEEDS}{meant}")
         values = [given.get(key) for key in _KEYS]
         if not all(isinstance(value, str) and value for value in values[:2]):
             raise ConfigError(f"`{path}` lacks `accessKey` or `secretKey`: {_NEEDS}")
