@@ -90,3 +90,27 @@ def test_a_change_does_not_wait_for_ever_for_another_one(
     with watched.changing_alone(file), pytest.raises(TimeoutError, match="another process"):
         add(tmp_path / "secure", "bob")
     add(tmp_path / "secure", "bob")
+
+
+def test_a_change_is_seen_at_the_next_look_which_comes_within_half_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the times that the thread waits between its looks: those of a clock are the machine's."""
+    make_secure(tmp_path / "secure")
+    server = UserFile(str(tmp_path / "secure" / "users.json"), "DefaultCluster", authorization=True)
+    waits: list[float] = []
+    counts = [server.guard.users]
+
+    def wait(timeout: float | None = None) -> bool:
+        assert timeout is not None
+        if waits:
+            counts.append(server.guard.users)
+        waits.append(timeout)
+        if len(waits) < 4:
+            add(tmp_path / "secure", f"user{len(waits)}")
+        return len(waits) == 4
+
+    monkeypatch.setattr(server._stop, "wait", wait)
+    server._watch()
+    assert counts == [3, 4, 5, 6]
+    assert max(waits) <= 0.5
