@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyrmq import Admin, Credentials, Producer, PullConsumer
+from pyrmq import Admin, Credentials, Producer, PullConsumer, Tls
 from pyrmq.codes import RequestCode
 from pyrmq.errors import BrokerError
 from pyrmq.remoting import Client
@@ -78,12 +78,16 @@ def ours() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("side", ["java", "ours"])
 def test_our_clients_work_for_an_account(side: str, request: pytest.FixtureRequest) -> None:
-    names, _ = request.getfixturevalue(side)
-    with Admin(name_server=names, credentials=KEEPER) as admin:
+    use_account(request.getfixturevalue(side)[0])
+
+
+def use_account(names: str, tls: Tls | None = None) -> None:
+    """Use what the account of the kitchen may, and try what it may not."""
+    with Admin(name_server=names, credentials=KEEPER, tls=tls) as admin:
         await_true(admin.cluster, seconds=60)
         for topic in ("orders", "bills", "other"):
             admin.create_topic(topic)
-    servers: dict[str, Any] = {"name_server": names, "credentials": COOK}
+    servers: dict[str, Any] = {"name_server": names, "credentials": COOK, "tls": tls}
     with Producer(**servers, retries=0) as producer:
         results = [
             producer.send("orders", f"{number} €", keys='"\\ü', tags="t") for number in range(20)
@@ -94,7 +98,7 @@ def test_our_clients_work_for_an_account(side: str, request: pytest.FixtureReque
         assert raised.value.remark.startswith(REFUSED)
     thief = Credentials("kitchen7", "wrong-secret")
     with (
-        Producer(name_server=names, credentials=thief, retries=0) as producer,
+        Producer(**servers | {"credentials": thief}, retries=0) as producer,
         pytest.raises(BrokerError, match="Check signature failed for accessKey=kitchen7"),
     ):
         producer.send("orders", b"x")

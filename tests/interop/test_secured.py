@@ -21,7 +21,7 @@ from tests.interop.jvm import temporary_directory
 from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
 from tests.interop.test_auth import ROOT, add_user, java_properties
-from tests.interop.test_plain_acl import COOK_SECRET, KEEPER, add_accounts
+from tests.interop.test_plain_acl import COOK_SECRET, KEEPER, add_accounts, use_account
 from tests.interop.test_tls import ROUTE, VERSION, TlsDriver, flags, properties
 
 if TYPE_CHECKING:
@@ -109,20 +109,47 @@ def test_a_go_consumer_reads_in_a_users_name_through_tls(
         admin.create_topic(topic)
     with Producer(name_server=names, credentials=user(files, "app")) as producer:
         producer.send_batch(topic, [body.encode() for body in bodies])
-    app = keys(files, "app")
-    command = [str(artifacts.go_program(tls=True)), way, names, topic, topic, str(len(bodies))]
-    environment = {"ACCESS_KEY": app["accessKey"], "SECRET_KEY": app["secretKey"]}
-    done = subprocess.run(
-        command,
+    done = go(way, names, topic, len(bodies), keys(files, "app"))
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert {row["body"] for row in rows} >= set(bodies)
+
+
+def go(
+    way: str, names: str, topic: str, count: int, user: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run the Go client through TLS in a user's name."""
+    secrets = {"ACCESS_KEY": user["accessKey"], "SECRET_KEY": user["secretKey"]}
+    return subprocess.run(
+        [str(artifacts.go_program(tls=True)), way, names, topic, topic, str(count)],
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
-        env={**os.environ, **environment},
+        env={**os.environ, **secrets},
     )
+
+
+@pytest.mark.interop_all
+def test_a_go_producer_sends_in_a_users_name_through_tls(
+    ours: tuple[str, str], files: Path
+) -> None:
+    names, topic, count = ours[0], "go-produced", 50
+    with Admin(name_server=names, credentials=user(files, "admin")) as admin:
+        admin.create_topic(topic)
+    app = keys(files, "app")
+    done = go("produce", names, topic, count, app)
     assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert {row["body"] for row in rows} >= set(bodies)
+    with PullConsumer(name_server=names, group="go-read", credentials=user(files, "app")) as reader:
+        reader.subscribe(topic)
+        found: list[str] = []
+        while len(found) < count:
+            found += [message.body.decode() for message in reader.poll(timeout=30)]
+    assert sorted(found) == sorted(f"m-{number}" for number in range(count))
+    for wrong in ({"secretKey": "not-the-secret"}, {"accessKey": "nobody"}):
+        done = go("produce", names, topic, 1, app | wrong)
+        assert done.returncode == 1, done.stdout
+        assert not done.stdout
 
 
 @pytest.mark.nightly
@@ -166,6 +193,22 @@ def test_a_java_client_of_4x_works_for_an_account_through_tls(files: Path) -> No
         with pytest.raises(DriverError) as raised:
             driver.call("producer.send", id="producer", topic="bills", count=1)
         assert raised.value.code == 1
+
+
+@pytest.mark.nightly
+def test_our_clients_use_the_real_servers_of_4x_for_an_account_through_tls(files: Path) -> None:
+    artifacts.require_java()
+    names = JavaNameServer("4.9.7")
+    names._jvm += flags(files, server=True)
+    with names:
+        broker = JavaBroker("4.9.7", names.address, properties={"aclEnable": "true"})
+        broker._jvm += flags(files, server=True)
+        add_accounts(broker.work_dir)
+        with broker, Client(credentials=KEEPER) as plain:
+            use_account(names.address, Tls(files / "ca.pem"))
+            for address in (names.address, broker.address):
+                with pytest.raises(RmqError):
+                    plain.request(address, ROUTE, {"topic": "orders"})
 
 
 @pytest.mark.nightly

@@ -1,7 +1,7 @@
-// A consumer of the Go client. It prints a line of JSON for each message and ends when it has seen as many different
-// messages as it was asked for.
+// A consumer or producer of the Go client. It prints a line of JSON for each message. A consumer ends when it has seen as
+// many different messages as it was asked for.
 //
-//	consume push-concurrent|push-orderly|pull NAME_SERVER GROUP TOPIC COUNT
+//	consume push-concurrent|push-orderly|pull|produce NAME_SERVER GROUP TOPIC COUNT
 //
 // ACCESS_KEY and SECRET_KEY in the environment name the user. TLS needs the build with `-modfile=tls.mod -tags tls`:
 // no release of the client has it, so tls.mod names a commit after the last one.
@@ -19,6 +19,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2"
 	"github.com/apache/rocketmq-client-go/v2/consumer"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/apache/rocketmq-client-go/v2/producer"
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
@@ -123,15 +124,29 @@ func main() {
 	how, server, group, topic := os.Args[1], os.Args[2], os.Args[3], os.Args[4]
 	count, err := strconv.Atoi(os.Args[5])
 	check(err)
+	resolver := primitive.NewPassthroughResolver([]string{server})
+	user := primitive.Credentials{AccessKey: os.Getenv("ACCESS_KEY"), SecretKey: os.Getenv("SECRET_KEY")}
+	if how == "produce" {
+		options := []producer.Option{
+			producer.WithGroupName(group),
+			producer.WithNsResolver(resolver),
+			producer.WithRetry(0),
+			producer.WithInstanceName(strconv.Itoa(os.Getpid())),
+		}
+		if user.AccessKey != "" {
+			options = append(options, producer.WithCredentials(user))
+		}
+		produce(topic, count, securedProducer(options))
+		return
+	}
 	s := &seen{bodies: map[string]bool{}, wanted: count, done: make(chan struct{}), later: consumer.ConsumeRetryLater}
 	options := []consumer.Option{
 		consumer.WithGroupName(group),
-		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{server})),
+		consumer.WithNsResolver(resolver),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithInstance(strconv.Itoa(os.Getpid())),
 	}
-	if key := os.Getenv("ACCESS_KEY"); key != "" {
-		user := primitive.Credentials{AccessKey: key, SecretKey: os.Getenv("SECRET_KEY")}
+	if user.AccessKey != "" {
 		options = append(options, consumer.WithCredentials(user))
 	}
 	options = secured(options)
