@@ -14,8 +14,9 @@ from pyrmq import Admin, Credentials, Producer, PullConsumer, Tls
 from pyrmq.cli import main
 from pyrmq.codes import RequestCode
 from pyrmq.errors import PermissionDenied, RouteError
-from pyrmq.remoting import Client
-from tests.e2e.wire import await_true
+from pyrmq.remoting import Client, Command
+from tests.e2e.test_security import signed
+from tests.e2e.wire import Connection, await_true
 from tests.interop import artifacts
 from tests.interop.jvm import JavaProcess, temporary_directory
 from tests.interop.ours import OurBroker, OurNameServer
@@ -85,6 +86,8 @@ def ours() -> Iterator[tuple[str, str]]:
         "authorizationEnabled": "true",
         "authConfigPath": private(directory / "users.json", {"users": users}),
         "innerClientCredentialsPath": own,
+        # Dozens of forged frames come from one address.
+        "failedLoginMaxDelay": 0,
     }
     with (
         OurNameServer(properties=properties) as names,
@@ -224,6 +227,58 @@ def test_500_decisions_are_those_of_the_real_broker(
                 different.append((question, entries, theirs, own))
     assert not different, f"{len(different)} of {sum(counts)}: {different[:3]}"
     assert min(counts) > 50, counts
+
+
+def test_forged_and_repeated_frames_are_decided_as_by_the_real_broker(
+    java: tuple[str, str], ours: tuple[str, str]
+) -> None:
+    """All on one connection, behind a signed request: neither believes a connection."""
+    read, name = RequestCode.GET_MAX_OFFSET, "mallory"
+    fields = {"topic": "forged1", "queueId": "0"}
+    good = signed(name, f"{name}-pw", fields)
+    of_root = signed("root", PASSWORD, fields)
+    text = good["Signature"]
+    turned = text[1] + text[0] + text[2:] if text[0] != text[1] else "x" + text[1:]
+    frames: dict[str, tuple[int, dict[str, str]]] = {
+        "signed": (read, good),
+        "unsigned behind signed": (read, fields),
+        "the same once more": (read, good),
+        "the same under another code": (RequestCode.GET_MIN_OFFSET, good),
+        "its text divided differently": (read, good | {"topic": "forged", "topiz": "1"}),
+        "without a signature": (read, fields | {"AccessKey": name}),
+        "with an empty signature": (read, good | {"Signature": ""}),
+        "without a user": (read, {key: good[key] for key in good if key != "AccessKey"}),
+        "with an empty user": (read, good | {"AccessKey": ""}),
+        "in another's name": (read, good | {"AccessKey": "root"}),
+        "with another's signature": (read, good | {"Signature": of_root["Signature"]}),
+        "in nobody's name": (read, good | {"AccessKey": "nobody"}),
+        "the user's name in capitals": (read, good | {"AccessKey": name.upper()}),
+        "for another topic": (read, good | {"topic": "forged2"}),
+        "with a field more": (read, good | {"more": "x"}),
+        "with an empty field more": (read, good | {"more": ""}),
+        "without a field": (read, {key: good[key] for key in good if key != "queueId"}),
+        "letters of the signature turned round": (read, good | {"Signature": turned}),
+        "no Base64": (read, good | {"Signature": "!" * 28}),
+        "with a blank behind the signature": (read, good | {"Signature": good["Signature"] + " "}),
+        "of a wrong secret": (read, signed(name, "wrong", fields)),
+        "of an empty secret": (read, signed(name, " ", fields)),
+        "of a forbidden topic": (read, signed(name, f"{name}-pw", fields | {"topic": "other"})),
+        "signed at the end": (read, good),
+    }
+    decided: dict[str, list[int]] = {what: [] for what in frames}
+    for _, broker in (java, ours):
+        entry = {"resource": "Topic:forged*", "actions": ["Get"], "decision": "Allow"}
+        add_user(broker, name, [entry])
+        with Connection(broker) as connection:
+            for at, (code, given) in enumerate(frames.values()):
+                connection.write(Command(code, {**given}, opaque=at).encode())
+            answers = sorted((connection.read() for _ in frames), key=lambda one: one.opaque)
+        for what, answer in zip(frames, answers, strict=True):
+            decided[what].append(answer.code)
+    assert {what: codes for what, codes in decided.items() if len(set(codes)) > 1} == {}
+    refused = [what for what, codes in decided.items() if NO_PERMISSION in codes]
+    assert "unsigned behind signed" in refused
+    assert not {"signed", "the same once more", "signed at the end"} & set(refused)
 
 
 def mqadmin(version: str, *words: str) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pyrmq import Admin, Producer, PullConsumer, RmqError, Tls
-from pyrmq.remoting import Client
+from pyrmq.remoting import Client, Command
 from pyrmq.server.security.directory import make_secure
+from tests.e2e.hostile_tls import hello
+from tests.e2e.test_tls_handshakes import expired
 from tests.e2e.wire import await_true
 from tests.interop import artifacts
 from tests.interop.driver import Driver
@@ -20,7 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = "5.5.0"
-ROUTE = 105
+ROUTE, NO_TOPIC = 105, 17
+PATHS = ("certPath", "keyPath")
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +121,75 @@ def test_our_clients_and_brokers_use_tls_with_the_real_servers(files: Path) -> N
                 while found < 44:
                     found += len(consumer.poll(timeout=30))
                 assert found == 44
+
+
+def answers(address: str, files: Path, presented: tuple[Path, Path]) -> bool:
+    """Whether a server serves a client of Python's that presents this certificate and key."""
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context(cafile=files / "ca.pem")
+    context.load_cert_chain(*presented)
+    with (
+        socket.create_connection((host, int(port)), 10) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as link,
+    ):
+        try:
+            link.sendall(Command(ROUTE, {"topic": "no such"}).encode())
+            # With TLS 1.3 the handshake is over for the client before the server has decided.
+            return bool(link.recv(4))
+        except OSError:
+            return False
+
+
+@pytest.mark.nightly
+def test_certificates_are_refused_as_by_and_at_the_real_name_server(files: Path) -> None:
+    """Clients' certificates on both sides, and a real server's, which ours would not start with."""
+    artifacts.require_java()
+    directory = temporary_directory("tls-times")
+    old = expired(files, directory)
+    make_secure(directory / "other")
+    valid = (files / "server.pem", files / "server-key.pem")
+    strange = (directory / "other" / "server.pem", directory / "other" / "server-key.pem")
+    needs: dict[str, object] = {
+        "tls.server.need.client.auth": "require",
+        "tls.server.authClient": "true",
+        "tls.server.trustCertPath": files / "ca.pem",
+    }
+    java = JavaNameServer(VERSION)
+    java._jvm += [*flags(files, server=True), *(f"-D{key}={text}" for key, text in needs.items())]
+    with java, OurNameServer(properties=properties(files) | needs) as ours:
+        for presented, is_served in ((valid, True), (old, False), (strange, False)):
+            served = [answers(one.address, files, presented) for one in (java, ours)]
+            assert served == [is_served] * 2, presented
+    with Client(tls=Tls(files / "ca.pem")) as client:
+        for presented, text in ((old, "has expired"), (strange, "authority that is not trusted")):
+            server = JavaNameServer(VERSION)
+            server._jvm += [
+                *flags(files, server=True),
+                *(f"-Dtls.server.{key}={path}" for key, path in zip(PATHS, presented, strict=True)),
+            ]
+            with server, pytest.raises(RmqError, match=text):
+                client.request(server.address, ROUTE, {"topic": "orders"})
+        named = Tls(files / "ca.pem", server_name="elsewhere.example")
+        server = JavaNameServer(VERSION)
+        server._jvm += flags(files, server=True)
+        with server, Client(tls=named) as elsewhere:
+            assert client.request(server.address, ROUTE, {"topic": "no such"}).code == NO_TOPIC
+            with pytest.raises(RmqError, match="for another host"):
+                elsewhere.request(server.address, ROUTE, {"topic": "no such"})
+            # Java's own list of versions is as short, whatever its documents say.
+            assert refuses_tls_1_1(server.address)
+
+
+def refuses_tls_1_1(address: str) -> bool:
+    """Whether a server ends a handshake that offers nothing above TLS 1.1."""
+    record = bytearray(hello(most=ssl.TLSVersion.TLSv1_2))
+    # Behind the head of the record and that of the message; nothing else names a version.
+    record[9:11] = b"\x03\x02"
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as peer:
+        peer.sendall(record)
+        found = peer.recv(1)
+    return found in {b"", b"\x15"}
 
 
 def test_the_file_of_apaches_tls_options_starts_our_server(files: Path) -> None:
