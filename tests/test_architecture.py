@@ -41,8 +41,8 @@ CRATES: dict[str, set[str]] = {
 # (`crate/folder`), lowest first: each uses only those before it.
 FOLDERS: dict[str, list[str]] = {
     "auth": [
-        *("error", "secret", "shortened", "resource", "signature", "policy", "requests"),
-        *("audience", "audit", "rules", "guard", "admin", "plain"),
+        *("error", "nearest", "members", "secret", "shortened", "resource", "signature"),
+        *("policy", "requests", "audience", "audit", "rules", "guard", "admin", "plain"),
     ],
     "bindings": [
         *("errors", "runtime", "enter", "json", "log", "records", "routing", "command"),

@@ -10,6 +10,8 @@ mod audience;
 mod audit;
 mod error;
 mod guard;
+mod members;
+mod nearest;
 pub mod plain;
 mod policy;
 mod requests;

@@ -9,6 +9,7 @@
 //! that a secret changes without a moment in which half of the clients are refused. Apache keeps all this in RocksDB.
 
 use crate::error::AuthError;
+use crate::members::{check_keys, check_lists, check_texts, items, wrong};
 use crate::policy::{Acl, PolicyType};
 use crate::resource::Resource;
 use crate::secret::Secret;
@@ -80,82 +81,6 @@ const USER_KEYS: &[&str] = &[
 const ACL_KEYS: &[&str] = &["subject", "policies"];
 const POLICY_KEYS: &[&str] = &["policyType", "entries"];
 const ENTRY_KEYS: &[&str] = &["resource", "actions", "sourceIps", "decision"];
-
-fn wrong(what: &str, value: &str, expected: &'static str) -> AuthError {
-    AuthError::Value {
-        what: what.to_owned(),
-        value: value.to_owned(),
-        expected,
-    }
-}
-
-/// Refuses members that nothing reads, and members that are there twice: a misspelt or hidden `decision` must not
-/// become a default.
-fn check_keys(json: &Json, known: &[&str], context: &str) -> Result<(), AuthError> {
-    let members = json
-        .as_object()
-        .ok_or_else(|| wrong(context, "something else", "give an object"))?;
-    for (at, (key, _)) in members.iter().enumerate() {
-        let Name::Str(key) = key else {
-            return Err(wrong("a key", "no text", "give it in quotes"));
-        };
-        if members
-            .iter()
-            .take(at)
-            .any(|(other, _)| *other == Name::Str(key.clone()))
-        {
-            let what = format!("the key `{key}` of {context}");
-            return Err(AuthError::Twice { what });
-        }
-        if !known.contains(&key.as_str()) {
-            return Err(AuthError::UnknownKey {
-                key: key.clone(),
-                context: context.to_owned(),
-                known: known.join(", "),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Refuses members that are no texts.
-fn check_texts(json: &Json, keys: &[&str]) -> Result<(), AuthError> {
-    for key in keys {
-        if json
-            .get(key)
-            .is_some_and(|value| value.as_str().is_none() && *value != Json::Null)
-        {
-            return Err(wrong(key, "something else", "give a text in quotes"));
-        }
-    }
-    Ok(())
-}
-
-/// Refuses a member that is not an array of texts.
-fn check_lists(json: &Json, keys: &[&str]) -> Result<(), AuthError> {
-    for key in keys {
-        let is_text = |item: &Json| item.as_str().is_some();
-        let is_list = |value: &Json| value.as_array().is_some_and(|items| items.iter().all(is_text));
-        if json
-            .get(key)
-            .is_some_and(|value| !is_list(value) && *value != Json::Null)
-        {
-            return Err(wrong(key, "something else", "give an array of texts"));
-        }
-    }
-    Ok(())
-}
-
-/// The items of a member; none if the member is missing. Anything but an array is an error: taken as empty, it would
-/// drop every user or policy in it.
-fn items<'j>(json: &'j Json, member: &str) -> Result<&'j [Json], AuthError> {
-    match json.get(member) {
-        None => Ok(&[]),
-        Some(json) => json
-            .as_array()
-            .ok_or_else(|| wrong(member, "something else", "give an array")),
-    }
-}
 
 fn kind_of(text: Option<&str>) -> Result<Option<UserType>, AuthError> {
     match text {

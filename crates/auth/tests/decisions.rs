@@ -318,6 +318,15 @@ fn wrong_lists_are_refused_with_the_cause() {
         ("[]".to_owned(), "give an object"),
         (r#"{"users":{}}"#.to_owned(), "give an array"),
         (r#"{"user":[]}"#.to_owned(), "unknown key `user`"),
+        (r#"{"acl":[]}"#.to_owned(), "did you mean `acls`?"),
+        (
+            r#"{"users":[{"username":"u","pasword":"p"}]}"#.to_owned(),
+            "unknown key `pasword` in a user; did you mean `password`?",
+        ),
+        (
+            acl(r#"{"resource":"Topic:a","actions":["Pub"],"sourceIp":["1.1.1.1"],"decision":"Deny"}"#),
+            "did you mean `sourceIps`?",
+        ),
         (r#"{"users":[{"username":"u"}]}"#.to_owned(), "password"),
         (
             r#"{"users":[{"username":"u","password":" "}]}"#.to_owned(),
@@ -338,7 +347,7 @@ fn wrong_lists_are_refused_with_the_cause() {
         ),
         (
             acl(r#"{"resource":"Topic:a","actions":["Pub"],"verdict":"Deny"}"#),
-            "unknown key `verdict`",
+            "unknown key `verdict` in an entry; the known keys are: resource, actions",
         ),
         (
             acl(r#"{"resource":"Topic:a","actions":[],"decision":"Deny"}"#),

@@ -4,6 +4,7 @@
 //! refused: it would not be the one that the operator sees.
 
 use crate::error::AuthError;
+use crate::nearest::nearest;
 use saphyr::{Mapping, Scalar, ScalarStyle, Yaml, YamlEmitter, YamlLoader};
 use saphyr_parser::{Event, Parser, SpannedEventReceiver};
 use std::borrow::Cow;
@@ -12,8 +13,6 @@ use std::borrow::Cow;
 const DEPTH_LIMIT: usize = 32;
 /// Maximum size of a file in bytes: some 100,000 accounts.
 const SIZE_LIMIT: usize = 16 << 20;
-/// Maximum number of edits between a misspelt key and the key that is meant.
-const TYPO_EDITS: usize = 3;
 
 /// The mapping of a file; empty if the file is.
 pub(crate) fn read(text: &[u8]) -> Result<Mapping<'_>, AuthError> {
@@ -244,11 +243,7 @@ pub(crate) fn unknown(
         if known.contains(&key) {
             continue;
         }
-        let lower = key.to_lowercase();
-        let edits = |known: &&'static str| strsim::damerau_levenshtein(&lower, &known.to_lowercase());
-        let nearest = known.iter().map(|known| (edits(known), *known)).min();
-        if let Some((_, nearest)) = nearest.filter(|(edits, _)| *edits <= TYPO_EDITS && edits * 2 < key.len())
-        {
+        if let Some(nearest) = nearest(key, known) {
             return Err(AuthError::Misspelt {
                 key: key.to_owned(),
                 context: context.to_owned(),
