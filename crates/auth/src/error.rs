@@ -93,6 +93,16 @@ pub enum AuthError {
         /// The permission that comes later.
         second: String,
     },
+    /// Two entries of a subject decide differently about one action on one resource from the same addresses.
+    #[error(
+        "two entries for {resource} contradict each other: one allows {action}, one denies it, from the same addresses; keep one of them"
+    )]
+    TwoDecisions {
+        /// The resource.
+        resource: String,
+        /// The action.
+        action: &'static str,
+    },
     /// No account has this access key. The words are Apache's.
     #[error("The accesskey[{0}] corresponding to accessConfig has been deleted failed: no account has it")]
     NoAccount(String),

@@ -5,6 +5,7 @@ use crate::resource::{Action, Pattern, Resource, ResourceType};
 use pyrmq_remoting::body::{AclInfo, PolicyEntryInfo, PolicyInfo};
 use pyrmq_remoting::net::Network;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// The decision of an entry.
@@ -153,6 +154,21 @@ impl PolicyEntry {
                     .any(|(_, network)| network.contains(source)))
     }
 
+    /// An action that both entries name, for one resource and the same addresses, but decide differently. A general
+    /// entry beside an exception to it (all actions and one, a network and an address in it) is no contradiction.
+    fn contradiction(&self, other: &Self) -> Option<Action> {
+        if self.decision == other.decision || self.resource != other.resource {
+            return None;
+        }
+        let has_all = |one: &Self, other: &Self| {
+            let mut networks = one.source_ips.iter().map(|(_, network)| network);
+            networks.all(|network| other.source_ips.iter().any(|(_, known)| known == network))
+        };
+        let is_same_sources = has_all(self, other) && has_all(other, self);
+        let mut actions = self.actions.iter().copied();
+        actions.find(|action| is_same_sources && other.actions.contains(action))
+    }
+
     /// Which of two matching entries decides: the more specific one; if they are equally specific, the one that denies.
     fn precedence(&self, other: &Self) -> Ordering {
         let rank = |entry: &Self| match (entry.resource.kind, entry.resource.pattern) {
@@ -168,6 +184,23 @@ impl PolicyEntry {
     }
 }
 
+/// Refuses entries that contradict each other.
+fn check_agreement(entries: &[PolicyEntry]) -> Result<(), AuthError> {
+    // By resource, since a subject may have thousands of entries.
+    let mut by_resource: BTreeMap<String, Vec<&PolicyEntry>> = BTreeMap::new();
+    for entry in entries {
+        let others = by_resource.entry(entry.resource.to_string()).or_default();
+        if let Some(action) = others.iter().find_map(|other| other.contradiction(entry)) {
+            return Err(AuthError::TwoDecisions {
+                resource: entry.resource.to_string(),
+                action: action.name(),
+            });
+        }
+        others.push(entry);
+    }
+    Ok(())
+}
+
 /// All policies of one subject.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Acl {
@@ -176,7 +209,8 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Reads policies as requests and files have them. Several entries for one resource stay side by side.
+    /// Reads policies as requests and files have them. Several entries for one resource stay side by side, unless they
+    /// contradict each other: Apache keeps such entries, and takes the one that allows or the last one.
     pub fn read(policies: &[PolicyInfo]) -> Result<Self, AuthError> {
         let mut acl = Self::default();
         for policy in policies {
@@ -192,6 +226,8 @@ impl Acl {
         if acl.is_empty() {
             return Err(wrong("policies", "", "give at least one policy"));
         }
+        check_agreement(&acl.custom)?;
+        check_agreement(&acl.default)?;
         Ok(acl)
     }
 

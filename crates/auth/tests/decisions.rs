@@ -469,6 +469,68 @@ fn entries_of_one_resource_stand_side_by_side() {
 }
 
 #[test]
+fn entries_that_contradict_each_other_are_refused() {
+    let entry = |actions: &str, sources: &str, decision: &str| {
+        format!(
+            r#"{{"resource":"Topic:a","actions":[{actions}],"sourceIps":[{sources}],"decision":"{decision}"}}"#
+        )
+    };
+    let list = |entries: &[String], kind: &str| {
+        let entries = entries.join(",");
+        format!(
+            r#"{{"users":[{{"username":"bob","password":"bob-pw"}}],"acls":[{{"subject":"User:bob","policies":[
+            {{"policyType":"Custom","entries":[{{"resource":"Topic:a*","actions":["Pub"],"decision":"Deny"}}]}},
+            {{"policyType":"{kind}","entries":[{entries}]}}]}}]}}"#
+        )
+    };
+    let (pub_, all) = (r#""Pub""#, r#""All""#);
+    let (near, far) = (r#""10.0.0.1","10.0.0.2""#, r#""10.0.0.2","10.0.0.1""#);
+    for (first, second, action) in [
+        ((pub_, ""), (pub_, ""), Some("Pub")),
+        ((r#""Get","Pub""#, ""), (r#""Pub","Sub""#, ""), Some("Pub")),
+        ((all, near), (all, far), Some("All")),
+        // An exception to a general entry.
+        ((all, ""), (pub_, ""), None),
+        ((pub_, r#""10.0.0.0/8""#), (pub_, r#""10.0.0.1""#), None),
+        ((pub_, near), (pub_, ""), None),
+        ((pub_, ""), (r#""Sub""#, ""), None),
+    ] {
+        for (one, other) in [("Allow", "Deny"), ("Deny", "Allow"), ("Allow", "Allow")] {
+            let entries = [entry(first.0, first.1, one), entry(second.0, second.1, other)];
+            for kind in ["Custom", "Default"] {
+                let list = list(&entries, kind);
+                let refused = Rules::parse(list.as_bytes()).err().map(|error| error.to_string());
+                let Some(action) = action.filter(|_| one != other) else {
+                    assert_eq!(refused, None, "{list}");
+                    continue;
+                };
+                let text = refused.unwrap();
+                assert!(
+                    text.contains(&format!(
+                        "for Topic:a contradict each other: one allows {action},"
+                    )),
+                    "{text}"
+                );
+            }
+        }
+    }
+    // A request changes nothing then.
+    let rules = Rules::parse(LIST.as_bytes()).unwrap();
+    let fields: Fields = [("AccessKey", "root"), ("subject", "User:bob")]
+        .into_iter()
+        .collect();
+    let body = format!(
+        r#"{{"policies":[{{"entries":[{},{}]}}]}}"#,
+        entry(pub_, "", "Allow"),
+        entry(pub_, "", "Deny")
+    );
+    for code in [request::AUTH_CREATE_ACL, request::AUTH_UPDATE_ACL] {
+        let error = changed(&rules, code, &fields, body.as_bytes()).unwrap_err();
+        assert!(matches!(error, AuthError::TwoDecisions { .. }), "{error}");
+    }
+}
+
+#[test]
 fn a_request_replaces_the_entries_of_its_resources() {
     let rules = Rules::parse(LIST.as_bytes()).unwrap();
     let fields: Fields = [("AccessKey", "root"), ("subject", "User:bob")]
