@@ -466,6 +466,7 @@ def test_unsafe_code_stays_where_it_is_named() -> None:
     named = {
         "bindings/src/consumer/columns.rs",
         "bindings/src/runtime.rs",
+        "auth/tests/allocation.rs",
         "remoting/tests/allocation.rs",
         "routing/tests/filter_allocation.rs",
         "store/src/fs/real.rs",
