@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from tools import gen_compat, gen_options
+from tools import gen_compat, gen_options, gen_rights
 
 from pyrmq import _core
 from pyrmq.codes import RequestCode
@@ -123,7 +123,9 @@ def test_every_option_of_a_server_is_read_somewhere(file: str) -> None:
     assert [name for name in declared if name not in read] == []
 
 
-@pytest.mark.parametrize("page", [gen_compat, gen_options], ids=["compat", "options"])
+@pytest.mark.parametrize(
+    "page", [gen_compat, gen_options, gen_rights], ids=["compat", "options", "rights"]
+)
 def test_the_generated_pages_are_up_to_date(page: ModuleType) -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.render(), "run `make docs`"
 

@@ -27,7 +27,7 @@ pub use audit::Audit;
 pub use error::AuthError;
 pub use guard::{Guard, Refusal, Switches};
 pub use policy::{Acl, Decision, PolicyEntry, PolicyType};
-pub use requests::{Right, knows, required_rights};
+pub use requests::{Right, described, knows, required_rights};
 pub use resource::{Action, Pattern, Resource, ResourceType};
 pub use rules::{Rules, User, UserStatus, UserType};
 pub use secret::Secret;

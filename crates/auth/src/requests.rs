@@ -9,6 +9,7 @@ use pyrmq_remoting::body::{Body, HeartbeatData, Json, LockBatchRequestBody};
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::names::{group_of_retry, is_retry};
 use pyrmq_remoting::{Command, WireError};
+use std::fmt;
 
 /// A right that a request needs: to any of these actions on a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -373,6 +374,52 @@ const RIGHTS: &[(&[i32], Rights)] = &[
         Rights::On(&[Update], &[Cluster]),
     ),
 ];
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Topic(topic) => write!(f, "topic `{topic}`"),
+            Self::TopicOf(topic, group) | Self::PoppedOf(topic, group) => {
+                write!(f, "topic `{topic}` and group `{group}`")
+            }
+            Self::Group(group) => write!(f, "group `{group}`"),
+            Self::Body(Groups, path) => write!(f, "each group `{}` of the body", path.join(".")),
+            Self::Body(_, path) => write!(f, "each topic `{}` of the body", path.join(".")),
+            Self::Further(path) => write!(f, "each topic of `{}` in the body", path.join(".")),
+            Self::BodyTopicsOf(path, group, topics) => {
+                let at = |end: &[&str]| [*path, end].concat().join(".");
+                write!(
+                    f,
+                    "each group `{}` and topic `{}` of the body",
+                    at(&[*group]),
+                    at(topics)
+                )
+            }
+            Self::Cluster => f.write_str("the cluster"),
+        }
+    }
+}
+
+/// The right that a code needs, for the documents: the actions of which any one is enough, and the resources.
+pub fn described(code: i32) -> (String, String) {
+    let listed = |places: &[At]| {
+        let places: Vec<String> = places.iter().map(At::to_string).collect();
+        places.join(", ")
+    };
+    let (actions, resources) = match rights_of(code).unwrap_or(&UNKNOWN) {
+        Rights::On(actions, places) => (*actions, listed(places)),
+        Rights::IfNamed(actions, places) => {
+            (*actions, format!("{}, if the request names it", listed(places)))
+        }
+        Rights::Heartbeat => (
+            &[Sub][..],
+            "each consumer group and its topics in the body".to_owned(),
+        ),
+        Rights::Locks => (&[Sub][..], "the group and each topic of the body".to_owned()),
+    };
+    let actions: Vec<&str> = actions.iter().map(|action| action.name()).collect();
+    (actions.join(", "), resources)
+}
 
 /// Request code of our own by which `pyrmq nameserver status` asks.
 const STATUS: i32 = 30_001;

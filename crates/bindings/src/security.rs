@@ -303,10 +303,17 @@ pub(crate) fn client_security(credentials: Option<&Credentials>, tls: Option<&Cl
     }
 }
 
-/// Adds this file's classes to the module.
+/// The right that a request code needs: the actions of which any one is enough, and the resources.
+#[pyfunction]
+fn needed_right(code: i32) -> (String, String) {
+    pyrmq_auth::described(code)
+}
+
+/// Adds this file's classes and functions to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Credentials>()?;
     module.add_class::<Guard>()?;
     module.add_class::<PlainGuard>()?;
-    module.add_class::<ServerSecurity>()
+    module.add_class::<ServerSecurity>()?;
+    module.add_function(wrap_pyfunction!(needed_right, module)?)
 }
