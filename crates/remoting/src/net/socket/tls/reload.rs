@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long a check of the files holds.
+/// How long a check of the files holds: a change is in force within a second.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 type Make<T> = Box<dyn Fn() -> Result<Arc<T>, TlsError> + Send + Sync>;
@@ -38,12 +38,16 @@ fn versions(files: &[Pem]) -> Versions {
 impl<T> Reload<T> {
     /// Makes the value for the first time.
     pub(super) fn new(files: Vec<Pem>, make: Make<T>) -> Result<Self, TlsError> {
+        Self::new_at(Instant::now(), files, make)
+    }
+
+    fn new_at(now: Instant, files: Vec<Pem>, make: Make<T>) -> Result<Self, TlsError> {
         // Before the files are read: a change meanwhile is seen by the next check.
         let versions = versions(&files);
         let state = State {
             value: make()?,
             versions,
-            checked: Instant::now(),
+            checked: now,
             refused: None,
         };
         Ok(Self {
@@ -55,11 +59,16 @@ impl<T> Reload<T> {
 
     /// Returns the value in force.
     pub(super) fn current(&self) -> Arc<T> {
+        self.current_at(Instant::now())
+    }
+
+    fn current_at(&self, now: Instant) -> Arc<T> {
         let mut state = lock(&self.state);
-        if state.checked.elapsed() < CHECK_INTERVAL {
+        // A handshake that waited for the lock may be older than the last check.
+        if now.saturating_duration_since(state.checked) < CHECK_INTERVAL {
             return state.value.clone();
         }
-        state.checked = Instant::now();
+        state.checked = now;
         let versions = versions(&self.files);
         if versions == state.versions {
             return state.value.clone();
@@ -98,6 +107,28 @@ mod tests {
     use crate::net::socket::tls::files::Pem;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a file of the test")]
+    fn a_change_is_seen_within_a_second_by_looking_at_the_files_twice_a_second() {
+        let path = std::env::temp_dir().join(format!("pyrmq-reload-in-time-{}", std::process::id()));
+        std::fs::write(&path, "old").unwrap();
+        let (reads, began) = (AtomicU32::new(0), Instant::now());
+        let make = move || Ok(Arc::new(reads.fetch_add(1, Ordering::Relaxed)));
+        let reload = Reload::new_at(began, vec![Pem::File(path.clone())], Box::new(make)).unwrap();
+        std::fs::write(&path, "renewed").unwrap();
+        let at = |millis| *reload.current_at(began + Duration::from_millis(millis));
+        assert_eq!((at(0), at(499)), (0, 0));
+        assert_eq!(at(999), 1);
+        // Nothing has changed since.
+        assert_eq!((at(1500), at(2100)), (1, 1));
+        std::fs::write(&path, "renewed again").unwrap();
+        // A handshake that began before the last look.
+        assert_eq!(at(1700), 1);
+        assert_eq!(at(3099), 2);
+        std::fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a file of the test")]
@@ -111,13 +142,11 @@ mod tests {
             1 => Err(TlsError::Setting("not yet valid".to_owned())),
             read => Ok(Arc::new(read)),
         };
-        let reload = Reload::new(vec![Pem::File(path.clone())], Box::new(make)).unwrap();
+        let began = Instant::now();
+        let reload = Reload::new_at(began, vec![Pem::File(path.clone())], Box::new(make)).unwrap();
         std::fs::write(&path, "renewed").unwrap();
-        let look = || {
-            std::thread::sleep(CHECK_INTERVAL);
-            *reload.current()
-        };
-        assert_eq!((look(), look(), look()), (0, 2, 2));
+        let looks = (1..4).map(|check| *reload.current_at(began + CHECK_INTERVAL * check));
+        assert_eq!(looks.collect::<Vec<_>>(), [0, 2, 2]);
         assert_eq!(reads.load(Ordering::Relaxed), 3);
         std::fs::remove_file(&path).unwrap();
     }
