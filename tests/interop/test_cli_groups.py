@@ -152,7 +152,7 @@ def test_dead_letters_of_the_real_broker_are_given_to_their_group_again(
             make_readable(cluster, f"%DLQ%{group}")
             # Such a broker answers first and registers the permission then.
             with Admin(name_server=cluster.namesrv) as admin:
-                until(lambda: admin.route(f"%DLQ%{group}").queues[0].perm & PERM_READ)
+                until(lambda: bool(admin.route(f"%DLQ%{group}").queues[0].perm & PERM_READ))
         until(lambda: {row["body"] for row in objects(pyrmq(*dead))} == {"body 0", "body 1"})
         (one,) = objects(pyrmq(*dead, "--key", "key-1"))
         assert one["body"] == "body 1"
