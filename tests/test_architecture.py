@@ -73,7 +73,7 @@ FOLDERS: dict[str, list[str]] = {
     "remoting/net": [
         *("error", "code_set", "stats", "shutdown", "options", "limits", "audit"),
         *("request_log", "socket"),
-        *("link", "table", "connection", "server", "client", "faulty_link"),
+        *("link", "hooks", "table", "connection", "server", "client", "faulty_link"),
     ],
     "routing": ["fault", "select", "route", "allocate", "filter", "table"],
     "store": [
@@ -101,6 +101,7 @@ LONG_FILES: dict[str, str] = {
     "crates/store/src/fs/real.rs": "all unsafe code of the crate is in this file",
     "crates/testkit/src/sim.rs": "one disk; every call of a file system once more",
     "python/pyrmq/_admin/groups.py": CLASS,
+    "python/pyrmq/_client/options/consumer.py": KIND,
     "python/pyrmq/admin.py": CLASS,
     "python/pyrmq/aio/consumer.py": CLASS,
     "python/pyrmq/aio/producer.py": CLASS,

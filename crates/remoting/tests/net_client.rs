@@ -8,8 +8,8 @@ mod net_support;
 use net_support::*;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{
-    Client, ClientOptions, FaultyLink, NetError, Peer, Processor, ProcessorTable, Reply, Requests, Resolve,
-    ResolveFuture, Retry, ServerOptions,
+    Client, ClientOptions, FaultyLink, NetError, Peer, Processor, ProcessorTable, Reply, RequestHook,
+    Requests, Resolve, ResolveFuture, Retry, ServerOptions,
 };
 use pyrmq_testkit::{RawPeer, ScriptedServer, eventually, frame, in_time};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -659,6 +659,61 @@ async fn clients_that_share_connections_have_waits_and_requests_of_their_own() {
     b.close().await;
     assert!(eventually(|| server.seen.closed() == 1).await);
     assert!(!weak.is_open() && weak.join(Arc::new(ProcessorTable::new())).is_none());
+}
+
+/// Adds its name to each request, and records what comes back.
+#[derive(Debug)]
+struct Named(&'static str, Mutex<Vec<(i32, Option<i32>)>>);
+
+impl RequestHook for Named {
+    fn before(&self, request: &mut Command) {
+        request.fields.push("name", self.0);
+    }
+
+    fn after(&self, code: i32, outcome: &Result<Command, NetError>, took: Duration) {
+        assert!(took < SECOND);
+        let answer = outcome.as_ref().ok().map(|answer| answer.code);
+        self.1.lock().unwrap().push((code, answer));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_client_of_shared_connections_has_a_hook_of_its_own() {
+    let server = Running::start(ServerOptions::default());
+    let at = server.at();
+    let hooks = ["a", "b"].map(|name| Arc::new(Named(name, Mutex::default())));
+    let [hook_a, hook_b] = hooks.clone().map(|hook| Some(hook as _));
+    let none = client(options());
+    let a = none.downgrade().join(Arc::new(ProcessorTable::new())).unwrap();
+    let a = a.hooked(hook_a);
+    let b = none.downgrade().join(Arc::new(ProcessorTable::new())).unwrap();
+    let b = b.hooked(hook_b);
+    // A client that is made of another one has its hook.
+    let of_b = b.downgrade().join(Arc::new(ProcessorTable::new())).unwrap();
+    for (client, name) in [
+        (&none, None),
+        (&a, Some("a")),
+        (&b, Some("b")),
+        (&of_b, Some("b")),
+    ] {
+        let answer = client.request(&at, ask(ECHO, b"x"), SECOND).await.unwrap();
+        assert_eq!(answer.fields.get("name"), name);
+    }
+    assert_eq!(server.seen.opened(), 1);
+    assert_eq!(a.request(&at, ask(REFUSED, b""), SECOND).await.unwrap().code, 3);
+    a.oneway(&at, ask(HOLD, b"")).unwrap();
+    assert!(eventually(|| server.seen.held() == 1).await);
+    assert_eq!(server.seen.take_held()[0].0.fields.get("name"), Some("a"));
+    a.shut();
+    assert!(a.request(&at, ask(ECHO, b""), SECOND).await.is_err());
+    let seen = hooks.map(|hook| hook.1.lock().unwrap().clone());
+    assert_eq!(
+        seen,
+        [
+            vec![(ECHO, Some(0)), (REFUSED, Some(3)), (ECHO, None)],
+            vec![(ECHO, Some(0)); 2]
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

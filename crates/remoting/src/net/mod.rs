@@ -17,7 +17,8 @@
 //! - `socket/`: a connection before its first frame: networks, host names, PROXY header, TLS, the stream of bytes
 //! - `link/`: what a connection's task shares with other threads: the peer, the reply, queued frames, requests that
 //!   wait for an answer
-//! - `table/`: what answers each request code, what checks requests first, the queue for Python
+//! - `hooks.rs`: what happens around each request: a client's hook and signature, a server's check
+//! - `table/`: what answers each request code, the queue for Python
 //! - `connection/`: the task of one connection
 //! - `server/`, `client/`: accepting connections; opening them and sending requests
 //! - `faulty_link/`: a relay that fails on command, for tests
@@ -28,6 +29,7 @@ mod code_set;
 mod connection;
 mod error;
 mod faulty_link;
+mod hooks;
 mod limits;
 mod link;
 mod options;
@@ -44,6 +46,7 @@ pub use client::{Client, WeakClient};
 pub use code_set::CodeSet;
 pub use error::{CloseReason, NetError, Retry};
 pub use faulty_link::{Direction, DirectionFaults, FaultyLink, Passage};
+pub use hooks::{AdminPort, Refused, RequestCheck, RequestFields, RequestHook, RequestSigner, Security};
 pub use limits::descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use limits::partial_frames::UnfinishedFrames;
 pub use limits::{ClientLimits, Limits, RateLimits};
@@ -62,6 +65,5 @@ pub use socket::tls::{
     TlsError,
 };
 pub use stats::{Snapshot, Stats};
-pub use table::hooks::{AdminPort, Refused, RequestCheck, RequestSigner, Security};
 pub use table::requests::{PythonRequest, Requests};
 pub use table::{BatchProcessor, Processor, ProcessorTable, RequestBatch, Row};

@@ -10,13 +10,13 @@ mod members;
 use crate::command::{Command, FLAG_ONEWAY, FLAG_RESPONSE};
 use crate::net::client::call::Call;
 use crate::net::client::links::Links;
+use crate::net::hooks::{RequestHook, Security};
 use crate::net::link::RetireAddress;
 use crate::net::link::outbound_request::{Commanded, Framed, Request};
-use crate::net::link::pending::{MemberId, OutboundRequest};
+use crate::net::link::pending::{Callback, MemberId, OutboundRequest};
 use crate::net::link::send_queue::HEAD_ROOM;
 use crate::net::socket::resolve::{Resolve, SystemResolver};
 use crate::net::stats::Stats;
-use crate::net::table::hooks::Security;
 use crate::net::{ClientOptions, Events, NetError, Outbox, ProcessorTable};
 use std::fmt;
 use std::io;
@@ -32,12 +32,14 @@ use tokio::time::Instant;
 #[derive(Clone)]
 pub struct Client {
     member: Arc<Member>,
+    hook: Option<Arc<dyn RequestHook>>,
 }
 
 /// A set of connections that it does not keep open.
 #[derive(Clone)]
 pub struct WeakClient {
     links: Weak<Links>,
+    hook: Option<Arc<dyn RequestHook>>,
 }
 
 /// One of the clients that share connections. Dropping its last clone closes it.
@@ -109,13 +111,26 @@ impl Client {
         let member = Member { links, id, closed };
         Self {
             member: Arc::new(member),
+            hook: None,
         }
     }
 
-    /// A handle to these connections that does not keep them open.
+    /// This client with a hook around each of its requests, in place of the one that it has.
+    #[must_use]
+    pub fn hooked(self, hook: Option<Arc<dyn RequestHook>>) -> Self {
+        Self { hook, ..self }
+    }
+
+    /// The hook around each request. It is for senders of an [`OutboundRequest`], which call it themselves.
+    pub fn hook(&self) -> Option<&Arc<dyn RequestHook>> {
+        self.hook.as_ref()
+    }
+
+    /// A handle to these connections that does not keep them open. The clients that it makes have this one's hook.
     pub fn downgrade(&self) -> WeakClient {
         WeakClient {
             links: Arc::downgrade(&self.member.links),
+            hook: self.hook.clone(),
         }
     }
 
@@ -152,17 +167,27 @@ impl Client {
         callback: impl FnOnce(Result<Command, NetError>) + Send + 'static,
     ) {
         command.flag &= !(FLAG_RESPONSE | FLAG_ONEWAY);
-        self.sign(&mut command);
+        self.prepare(&mut command);
+        let callback: Callback = match &self.hook {
+            None => Box::new(callback),
+            Some(hook) => {
+                let (hook, code, began) = (hook.clone(), command.code, Instant::now());
+                Box::new(move |outcome| {
+                    hook.after(code, &outcome, began.elapsed());
+                    callback(outcome);
+                })
+            }
+        };
         let request = Commanded {
             address,
             command,
-            callback: Box::new(callback),
+            callback,
         };
         self.submit(request, (Instant::now(), timeout));
     }
 
-    /// Sends a request that writes its own frame, signs it if needed, and handles the outcome. The timeout starts at
-    /// `now`.
+    /// Sends a request that writes its own frame, calls the hook and signs it if needed, and handles the outcome. The
+    /// timeout starts at `now`.
     pub fn send(
         &self,
         outbound: Box<impl OutboundRequest + 'static>,
@@ -207,11 +232,15 @@ impl Client {
         if self.member.closed.load(Ordering::Acquire) {
             return Err(NetError::Closed);
         }
-        self.sign(&mut command);
+        self.prepare(&mut command);
         self.member.links.oneway(address, command)
     }
 
-    fn sign(&self, command: &mut Command) {
+    /// Calls the hook before a request, then signs it.
+    pub fn prepare(&self, command: &mut Command) {
+        if let Some(hook) = &self.hook {
+            hook.before(command);
+        }
         if let Some(signer) = &self.member.links.security.signer {
             signer.sign(command);
         }
@@ -284,7 +313,7 @@ impl WeakClient {
     pub fn join(&self, table: Arc<ProcessorTable>) -> Option<Client> {
         let links = self.links.upgrade()?;
         let id = links.members.join(table)?;
-        Some(Client::of(links, id))
+        Some(Client::of(links, id).hooked(self.hook.clone()))
     }
 
     /// Whether somebody keeps the connections open.

@@ -6,6 +6,7 @@
 mod opening;
 
 use crate::net::connection::{Connection, Setting};
+use crate::net::hooks::Security;
 use crate::net::limits::descriptors::{descriptor_limit, is_reserved};
 use crate::net::limits::large_frames::LargeFramePermits;
 use crate::net::limits::memory_budget::MemoryBudget;
@@ -15,7 +16,6 @@ use crate::net::link::peer::next_peer_id;
 use crate::net::link::send_queue::SendQueue;
 use crate::net::link::{Link, Phase};
 use crate::net::stats::{Snapshot, Stats};
-use crate::net::table::hooks::Security;
 use crate::net::{CloseReason, Events, NetError, Peer, ProcessorTable, ServerOptions, Shutdown, Tracker};
 use crate::sync::lock;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};

@@ -1,6 +1,5 @@
 //! The processor table: what answers each request code (Apache `NettyRemotingAbstract.processorTable`).
 
-pub(super) mod hooks;
 pub(super) mod requests;
 
 use crate::codes::{request, response};

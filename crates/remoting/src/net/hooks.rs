@@ -1,13 +1,20 @@
-//! What happens to every request apart from its row: a server checks it before the row serves it, a client signs it
-//! before it is queued (Apache `RPCHook`, `RequestPipeline`).
+//! What happens to every request in addition to its row (Apache `RPCHook`, `RequestPipeline`).
+//!
+//! ```text
+//! client  RequestHook::before -> RequestSigner::sign -> queued .. answer -> RequestHook::after
+//! server  RequestCheck::check -> row .. answer -> AuditLog
+//! ```
+//! A client without a hook pays one branch a request. Messages of such a client are signed while their head is written
+//! (`OutboundRequest::write_head`), without a [`Command`]; those of a client with a hook are built as commands first.
 
 use crate::command::Command;
 #[cfg(feature = "tls")]
 use crate::net::socket::tls::{ClientTls, ServerTls};
-use crate::net::{AuditLog, CodeSet, Limits, Peer, ProxySources};
+use crate::net::{AuditLog, CodeSet, Limits, NetError, Peer, ProxySources};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Decides on a server whether a request may be served. It runs on the connection's task and must not block.
 pub trait RequestCheck: Send + Sync + fmt::Debug + 'static {
@@ -40,7 +47,39 @@ pub struct AdminPort {
     pub codes: CodeSet,
 }
 
-/// Completes a client's requests. It runs in the thread that sends.
+/// Called around each request of one client (Apache `RPCHook`). Each of the clients that share connections has its own.
+pub trait RequestHook: Send + Sync + fmt::Debug + 'static {
+    /// Changes a request before it is signed and queued; again for each further attempt. It runs in the thread that
+    /// sends, and must not block.
+    fn before(&self, request: &mut Command);
+
+    /// Sees the outcome of a request with this code, and the time since it was sent. Nothing comes back for a oneway
+    /// request. It runs in the connection's task, or in the thread that sends if nothing could be queued, and must not
+    /// block.
+    fn after(&self, _code: i32, _outcome: &Result<Command, NetError>, _took: Duration) {}
+}
+
+/// Adds the same fields to each request. None may have the name of a field of the request's own.
+pub struct RequestFields(pub Vec<(String, String)>);
+
+impl fmt::Debug for RequestFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A value may be a secret.
+        f.debug_list()
+            .entries(self.0.iter().map(|(name, _)| name))
+            .finish()
+    }
+}
+
+impl RequestHook for RequestFields {
+    fn before(&self, request: &mut Command) {
+        for (name, value) in &self.0 {
+            request.fields.push(name, value);
+        }
+    }
+}
+
+/// Signs a client's requests, after its hook. It runs in the thread that sends.
 pub trait RequestSigner: Send + Sync + fmt::Debug + 'static {
     /// Adds the fields of a signature, replacing those that are there.
     fn sign(&self, request: &mut Command);
