@@ -3,6 +3,7 @@
 use crate::error::ClientError;
 use bytes::Bytes;
 use pyrmq_remoting::clock;
+use pyrmq_remoting::codes::request;
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::message::properties::{self, AFTER_ID, BEFORE_ID, MAX_BYTES, NAME_END, VALUE_END};
 use pyrmq_remoting::message::sys_flag;
@@ -81,6 +82,17 @@ impl OutgoingMessage {
     /// Whether it is a batch, perhaps of one message only.
     pub fn is_batch(&self) -> bool {
         self.batch.is_some()
+    }
+
+    /// Which request it is sent by.
+    pub(super) fn request_code(&self) -> i32 {
+        if self.reply {
+            request::SEND_REPLY_MESSAGE_V2
+        } else if self.is_batch() {
+            request::SEND_BATCH_MESSAGE
+        } else {
+            request::SEND_MESSAGE_V2
+        }
     }
 
     /// Messages in it: 1 if it is sent alone.

@@ -82,6 +82,10 @@ pub(crate) struct PendingSend {
 
 impl Completion<Result<Command, NetError>> for PendingSend {
     fn complete(mut self: Box<Self>, outcome: Result<Command, NetError>) {
+        if let Some(hook) = self.shared.client.hook() {
+            let took = self.attempt_started.elapsed();
+            hook.after(self.outgoing.request_code(), &outcome, took);
+        }
         // It is set from the first attempt on.
         if let Some(queue) = self.queue.take() {
             self.handle_response(queue, outcome);

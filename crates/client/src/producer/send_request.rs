@@ -5,13 +5,12 @@ use crate::producer::pending_send::PendingSend;
 use crate::producer::shared::ProducerShared;
 use crate::session::routes::HeadStart;
 use bytes::Bytes;
-use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::send::SendMessageRequestHeader;
 use pyrmq_remoting::header::{FieldSink, Head, HeadWriter};
 use pyrmq_remoting::message::properties::{WAIT_FALSE, WAIT_TRUE};
 use pyrmq_remoting::message::{DURABILITY, Durability};
 use pyrmq_remoting::net::OutboundRequest;
-use pyrmq_remoting::{Command, WireError, clock};
+use pyrmq_remoting::{Command, WireError, clock, frame};
 use pyrmq_routing::route::PublishedQueue;
 use std::borrow::Cow;
 
@@ -24,10 +23,16 @@ impl OutboundRequest for PendingSend {
         let (Some(queue), Some(route)) = (&self.queue, &self.route) else {
             return Ok(());
         };
+        if self.shared.client.hook().is_some() {
+            let mut command = self.shared.command(&self.outgoing, queue);
+            command.opaque = opaque;
+            self.shared.client.prepare(&mut command);
+            return frame::encode_head(&command, out);
+        }
         let properties = self.shared.properties(&self.outgoing);
         let header = self.shared.header(&self.outgoing, &properties, queue);
         let start = Head {
-            code: code_of(&self.outgoing),
+            code: self.outgoing.request_code(),
             opaque,
             ..Head::default()
         };
@@ -68,17 +73,6 @@ impl OutboundRequest for PendingSend {
 
     fn on_queued(&mut self) {
         self.route = None;
-    }
-}
-
-/// Which request a message is sent by.
-fn code_of(outgoing: &OutgoingMessage) -> i32 {
-    if outgoing.reply {
-        request::SEND_REPLY_MESSAGE_V2
-    } else if outgoing.is_batch() {
-        request::SEND_BATCH_MESSAGE
-    } else {
-        request::SEND_MESSAGE_V2
     }
 }
 
@@ -137,7 +131,7 @@ impl ProducerShared {
     pub(crate) fn command(&self, outgoing: &OutgoingMessage, queue: &PublishedQueue) -> Command {
         let properties = self.properties(outgoing);
         let header = self.header(outgoing, &properties, queue);
-        let mut command = Command::request(code_of(outgoing)).with_header(&header);
+        let mut command = Command::request(outgoing.request_code()).with_header(&header);
         if let Some(level) = self.options.durability {
             command.fields.push(DURABILITY, level.name());
         }

@@ -5,7 +5,7 @@ use crate::session::address_server::AddressServer;
 use crate::session::connections::{Connections, Identity, Role, system_resolver};
 use pyrmq_auth::Credentials;
 use pyrmq_remoting::names::GROUP_LIMIT;
-use pyrmq_remoting::net::{Client, ClientTls, ProcessorTable, Resolve, Security};
+use pyrmq_remoting::net::{Client, ClientTls, ProcessorTable, RequestHook, Resolve, Security};
 use pyrmq_remoting::text::split_host_port;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +43,8 @@ pub struct ClientOptions {
     pub resolver: Arc<dyn Resolve>,
     /// In whose name requests are sent; `None`: unsigned. Apache `AclClientRPCHook`.
     pub credentials: Option<Arc<Credentials>>,
+    /// Called around each request, before it is signed; `None`: nothing is. Apache `RPCHook`.
+    pub hook: Option<Arc<dyn RequestHook>>,
     /// Connections go through TLS; `None`: plain. Apache `useTLS`.
     pub tls: Option<Arc<ClientTls>>,
     /// The connections, which clients with the same object here share.
@@ -66,6 +68,7 @@ impl ClientOptions {
             heartbeat_interval: Duration::from_secs(30),
             resolver: system_resolver(),
             credentials: None,
+            hook: None,
             tls: None,
             connections: Connections::new(),
         }
@@ -88,8 +91,10 @@ impl ClientOptions {
                 ..Security::default()
             },
         };
-        self.connections
-            .join(handle, table, identity, (role, self.group.clone()))
+        let client = self
+            .connections
+            .join(handle, table, identity, (role, self.group.clone()))?;
+        Ok(client.hooked(self.hook.clone()))
     }
 
     /// Refuses what cannot work.
