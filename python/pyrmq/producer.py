@@ -111,6 +111,9 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         batch_bytes: Size at which a batch is sent; at most ``max_message_bytes``.
         batch_messages: Number of messages at which a batch is sent.
         hooks: Called for everything that is sent; see :class:`SendHook`.
+        request_fields: Header fields that are added to each request of this producer and
+            signed with it, such as a tenant's name (Apache: what an ``RPCHook`` adds); at most
+            4 KiB.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
         tls: Open connections with TLS. Default: what the credentials file or the environment

@@ -8,7 +8,9 @@ use crate::security::{Credentials, client_security};
 use crate::tls::ClientTls;
 use pyo3::prelude::*;
 use pyrmq_client::session::address_server::AddressServer;
-use pyrmq_remoting::net::{Client, ClientOptions, NetError, ProcessorTable, SystemResolver};
+use pyrmq_remoting::net::{
+    Client, ClientOptions, NetError, ProcessorTable, RequestFields, RequestHook, SystemResolver,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +26,7 @@ pub(crate) struct ClientSettings {
     address_server: Option<String>,
     credentials: Option<Py<Credentials>>,
     tls: Option<Py<ClientTls>>,
+    request_fields: Vec<(String, String)>,
 }
 
 impl ClientSettings {
@@ -33,8 +36,13 @@ impl ClientSettings {
             .address_server
             .map(|text| AddressServer::new(&text, &self.unit_name))
             .transpose()?;
+        let hook: Option<Arc<dyn RequestHook>> = match self.request_fields {
+            fields if fields.is_empty() => None,
+            fields => Some(Arc::new(RequestFields(fields))),
+        };
         Ok(pyrmq_client::ClientOptions {
             address_server,
+            hook,
             instance_name: self.instance_name,
             unit_name: self.unit_name,
             namespace: self.namespace,

@@ -205,12 +205,13 @@ def all_topics(options: ConsumerOptions, *, of_all: bool = False) -> set[str]:
     Raises:
         RmqError: No name server answered, or one refused.
     """
+    code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
     failure: RmqError | None = None
     found: set[str] | None = None
     with Client(credentials=options.credentials, tls=options.tls) as client:
         for address in name_servers(options.name_server):
             try:
-                answer = client.ask(address, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+                answer = client.ask(address, code, options.request_fields)
             except RmqError as error:
                 failure = error
                 continue

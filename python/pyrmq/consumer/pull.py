@@ -102,6 +102,9 @@ class PullConsumer(PolledConsumer):
         on_lost: Called with queues that are gone already: no poll for `max_poll_interval`, or their
             topic or broker no longer exists. Default: `on_revoked` is called.
         hooks: See what polls return, such as those of :mod:`pyrmq.otel`.
+        request_fields: Header fields that are added to each request of this consumer and
+            signed with it, such as a tenant's name (Apache: what an ``RPCHook`` adds); at most
+            4 KiB.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
         tls: Open connections with TLS. Default: what the credentials file or the environment

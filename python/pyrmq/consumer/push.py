@@ -101,6 +101,9 @@ class PushConsumer(ListeningConsumer):
             need different names.
         offset_dir: Folder of these files. Default: ``.rocketmq_offsets`` in the home directory.
         hooks: See each message before and after its call, such as those of :mod:`pyrmq.otel`.
+        request_fields: Header fields that are added to each request of this consumer and
+            signed with it, such as a tenant's name (Apache: what an ``RPCHook`` adds); at most
+            4 KiB.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
         tls: Open connections with TLS. Default: what the credentials file or the environment

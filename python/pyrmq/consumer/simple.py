@@ -67,6 +67,9 @@ class SimpleConsumer(ConfiguredSimpleConsumer):
         unit_name: The unit that this client belongs to.
         address_server: HTTP address of the list of name servers, as for a producer.
         hooks: See what is received, such as those of :mod:`pyrmq.otel`.
+        request_fields: Header fields that are added to each request of this consumer and
+            signed with it, such as a tenant's name (Apache: what an ``RPCHook`` adds); at most
+            4 KiB.
         credentials: The user that requests are sent as, and its secret. Default: the file that the
             environment variable ``PYRMQ_CREDENTIALS`` names; without it nothing is signed.
         tls: Open connections with TLS. Default: what the credentials file or the environment

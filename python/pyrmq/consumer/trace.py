@@ -69,6 +69,7 @@ class Trace(ConsumeHook):
             unit_name=options.unit_name,
             group=f"_INNER_TRACE_PRODUCER-{options.group}-CONSUME",
             compress_over_bytes=None,
+            request_fields=options.request_fields,
             credentials=options.credentials,
             tls=options.tls,
         )

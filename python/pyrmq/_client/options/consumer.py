@@ -15,7 +15,7 @@ from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from os import PathLike
 
     from pyrmq._client.security.credentials import Credentials
@@ -89,6 +89,7 @@ class ConsumerOptions(Options):
     on_revoked: OnRebalance | None = None
     on_lost: OnRebalance | None = None
     hooks: Sequence[ConsumeHook] = ()
+    request_fields: Mapping[str, str] | None = None
     credentials: Credentials | None = None
     tls: Tls | None = None
 
@@ -215,6 +216,7 @@ class ListenerArguments(TypedDict, total=False):
     broadcasting: bool
     offset_dir: str | PathLike[str] | None
     hooks: Sequence[ConsumeHook]
+    request_fields: Mapping[str, str] | None
     credentials: Credentials | None
     tls: Tls | None
     trace: bool
@@ -318,6 +320,7 @@ class ConfiguredConsumer(ABC):
         on_revoked: OnRebalance | None = ConsumerOptions.on_revoked,
         on_lost: OnRebalance | None = ConsumerOptions.on_lost,
         hooks: Sequence[ConsumeHook] = ConsumerOptions.hooks,
+        request_fields: Mapping[str, str] | None = ConsumerOptions.request_fields,
         credentials: Credentials | None = ConsumerOptions.credentials,
         tls: Tls | None = ConsumerOptions.tls,
     ) -> None:

@@ -2,10 +2,11 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypedDict
 
 from pyrmq._client.hooks.send import Hooks, SendHook
+from pyrmq._client.options.request_fields import added_fields
 from pyrmq._client.security.credentials import Credentials, native_security
 from pyrmq._client.security.tls import Tls
 from pyrmq._client.values import (
@@ -47,6 +48,7 @@ class Options:
             "namespace": given.namespace,
             "unit_name": given.unit_name,
             "address_server": given.address_server,
+            "request_fields": added_fields(given.request_fields),
             **native_security(given.credentials, given.tls),
         }
 
@@ -94,6 +96,7 @@ class ProducerOptions(Options):
     batch_bytes: int = 64 * 1024
     batch_messages: int = 1024
     hooks: Sequence[SendHook] = ()
+    request_fields: Mapping[str, str] | None = None
     credentials: Credentials | None = None
     tls: Tls | None = None
 
@@ -192,6 +195,7 @@ class OtherProducerOptions(TypedDict, total=False):
     batch_bytes: int
     batch_messages: int
     hooks: Sequence[SendHook]
+    request_fields: Mapping[str, str] | None
     credentials: Credentials | None
     tls: Tls | None
 
@@ -264,6 +268,7 @@ class ConfiguredProducer(ABC):
         batch_bytes: int = ProducerOptions.batch_bytes,
         batch_messages: int = ProducerOptions.batch_messages,
         hooks: Sequence[SendHook] = ProducerOptions.hooks,
+        request_fields: Mapping[str, str] | None = ProducerOptions.request_fields,
         credentials: Credentials | None = ProducerOptions.credentials,
         tls: Tls | None = ProducerOptions.tls,
     ) -> None:

@@ -18,7 +18,7 @@ from pyrmq.errors import AckError, ConfigError, RmqError
 from pyrmq.message import PoppedMessage, Receipt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyrmq._client.security.credentials import Credentials
     from pyrmq._client.security.tls import Tls
@@ -58,6 +58,7 @@ class SimpleConsumerArguments(TypedDict, total=False):
     unit_name: str
     address_server: str | None
     hooks: Sequence[ConsumeHook]
+    request_fields: Mapping[str, str] | None
     credentials: Credentials | None
     tls: Tls | None
 
@@ -83,6 +84,7 @@ class SimpleConsumerOptions(Options):
     unit_name: str = ""
     address_server: str | None = None
     hooks: Sequence[ConsumeHook] = ()
+    request_fields: Mapping[str, str] | None = None
     credentials: Credentials | None = None
     tls: Tls | None = None
 
