@@ -651,7 +651,7 @@ def test_no_work_is_left_behind_without_a_decision() -> None:
     [
         ("// FIXME: it hangs\nx = 1  # FIXME(0016)", [(1, "FIXME"), (2, "FIXME")]),
         ("# TODO\n// TODO: later\n<!-- TODO(me) -->", [(1, "TODO"), (2, "TODO"), (3, "TODO")]),
-        ("// TODO(0017): no such decision", [(1, "TODO(0017)")]),
+        ("// TODO(9999): no such decision", [(1, "TODO(9999)")]),
         ("// TODO(0016): once callers can wait", []),
         ('todo = "deny"; PREFIXME TODOS', []),
     ],
