@@ -349,7 +349,7 @@ def test_the_file_of_tls_options_has_the_passwords(tmp_path: Path, files: Path) 
     with pytest.raises(ConfigError, match="an unknown key in line 4") as raised:
         NameServer(load(NameServerOptions, conf)).start()
     assert "hush-hush" not in str(raised.value)
-    file.write_text("tls.server.mdoe=enforcing\n")
+    file.write_text("tls.server.modes=enforcing\n")
     with pytest.raises(ConfigError, match=r"in line 1.*did you mean `tls\.server\.mode`"):
         NameServer(load(NameServerOptions, conf)).start()
     conf.write_text("tls.server.keyPassword=hush-hush\n")

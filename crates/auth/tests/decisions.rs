@@ -320,8 +320,8 @@ fn wrong_lists_are_refused_with_the_cause() {
         (r#"{"user":[]}"#.to_owned(), "unknown key `user`"),
         (r#"{"acl":[]}"#.to_owned(), "did you mean `acls`?"),
         (
-            r#"{"users":[{"username":"u","pasword":"p"}]}"#.to_owned(),
-            "unknown key `pasword` in a user; did you mean `password`?",
+            r#"{"users":[{"username":"u","passwordd":"p"}]}"#.to_owned(),
+            "unknown key `passwordd` in a user; did you mean `password`?",
         ),
         (
             acl(r#"{"resource":"Topic:a","actions":["Pub"],"sourceIp":["1.1.1.1"],"decision":"Deny"}"#),
