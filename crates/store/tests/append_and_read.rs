@@ -238,10 +238,10 @@ fn matching_messages_of_an_answer_are_no_further_apart_than_the_reader_expects()
     for tags in [TagFilter::Codes(&rare), TagFilter::Records(&Rare)] {
         let (status, count, next) = pull(tags, 32, 0);
         assert_eq!(status, GetStatus::Found);
-        assert!((9..=10).contains(&count), "{count} {next}");
-        // A Java consumer holds two answers without a pause.
-        let (_, _, next) = pull(tags, 32, next);
-        assert!((1900..=2000).contains(&(next - 99)), "{next}");
+        assert!(
+            (7..=8).contains(&count) && (800..900).contains(&next),
+            "{count} {next}"
+        );
         // One that requests many messages at once gets those of all that one pull looks at: of the parts of the queue,
         // in memory and in files, that begin within 3,200.
         let (status, count, next) = pull(tags, 1024, 0);

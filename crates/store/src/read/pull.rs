@@ -17,9 +17,9 @@ pub(super) const MAX_SCANNED: i64 = 800 * 4;
 /// Number of units read at once for a filter.
 const SCAN: i64 = 800;
 /// Queue offsets that the messages of an answer may span for each one requested. Java consumers request 32 and pause
-/// for 50 ms while what they hold of a queue spans more than 2,000 (`consumeConcurrentlyMaxSpan`): two answers must fit
-/// in, of which one is handled while the next comes. Apache's brokers look at 800.
-const SPAN_OF_EACH: i64 = 31;
+/// for 50 ms while what they hold of a queue spans more than 2,000 (`consumeConcurrentlyMaxSpan`); Apache's brokers
+/// look at 800.
+const SPAN_OF_EACH: i64 = 25;
 
 /// How far the messages of an answer to a filtered pull may be apart.
 pub(super) fn max_span(max_count: usize) -> i64 {
@@ -205,11 +205,7 @@ impl Reader {
         while picked.units.len() < most && picked.next < max.min(end) {
             let (before, is_first) = (picked.next, picked.units.is_empty());
             bytes.clear();
-            let left = match request.tags {
-                TagFilter::Codes(_) => max.min(end) - picked.next,
-                TagFilter::All | TagFilter::Records(_) => max - picked.next,
-            };
-            let wanted = (picked.next, chunk.min(left));
+            let wanted = (picked.next, chunk.min(max - picked.next));
             queue.read_by(mode, self.shared.fs.as_ref(), wanted, &mut bytes)?;
             if bytes.len() < CQ_UNIT_SIZE {
                 break;
