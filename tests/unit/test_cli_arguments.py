@@ -13,6 +13,7 @@ from pyrmq.cli.arguments import parser
         (["--lisen-port=3"], "did you mean --listen-port? "),
         (["--zzz"], ""),
         (["lag", "--maxx"], "did you mean --max? "),
+        (["list", "--maxx"], ""),
     ],
 )
 def test_a_mistyped_option_names_the_nearest(
@@ -20,7 +21,9 @@ def test_a_mistyped_option_names_the_nearest(
 ) -> None:
     command = parser("group", "Groups.")
     command.add_argument("--listen-port", type=int)
-    command.add_subparsers(required=False).add_parser("lag").add_argument("--max")
+    verbs = command.add_subparsers(required=False)
+    verbs.add_parser("lag").add_argument("--max")
+    verbs.add_parser("list")
     with pytest.raises(SystemExit) as ended:
         command.parse_args(words)
     assert ended.value.code == 2
@@ -32,7 +35,7 @@ def test_a_mistyped_option_names_the_nearest(
 def test_other_mistakes_show_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     command = parser("send", "Send.")
     command.add_argument("topic")
-    for words in ([], ["topic", "more"]):
+    for words in ([], ["topic", "more"], ["topic", ""], ["topic", " "]):
         with pytest.raises(SystemExit):
             command.parse_args(words)
         assert capsys.readouterr().err.startswith("usage: pyrmq send")

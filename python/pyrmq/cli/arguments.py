@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any, NoReturn
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
@@ -27,24 +31,32 @@ def _columns() -> int:
 class _Parser(argparse.ArgumentParser):
     """Names the nearest option instead of a usage of a hundred lines."""
 
+    _words: Sequence[str] = ()
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401
+        """Keep the words, which say whose options are meant."""
+        self._words = sys.argv[1:] if args is None else args
+        return super().parse_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Print the mistake, and end with status 2."""
         wrong = message.removeprefix("unrecognized arguments: ").split()
-        if len(wrong) == len(message.split()) or not wrong[0].startswith("-"):
+        if not message.startswith("unrecognized") or not wrong or not wrong[0].startswith("-"):
             super().error(message)
         from difflib import get_close_matches
 
-        near = get_close_matches(wrong[0].split("=")[0], _options(self), n=1)
+        near = get_close_matches(wrong[0].split("=")[0], _options(self, self._words), n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         self.exit(2, f"{self.prog}: error: {message}; {hint}{self.prog} --help lists the options\n")
 
 
-def _options(of: argparse.ArgumentParser) -> list[str]:
-    """Return the options of a parser and of its verbs."""
+def _options(of: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """Return the options of a parser and of those of its verbs that are among the words."""
     found = list(of._option_string_actions)
     for action in of._actions:
         if isinstance(action, argparse._SubParsersAction):
-            found += [option for verb in action.choices.values() for option in _options(verb)]
+            for name, verb in action.choices.items():
+                found += _options(verb, words) if name in words else []
     return found
 
 
