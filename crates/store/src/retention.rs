@@ -94,7 +94,7 @@ impl Retention {
             deleted += self
                 .shared
                 .queues
-                .trim(start, |left| self.queue_maintenance.record_ranges(left))?;
+                .trim(start, |ranges| self.queue_maintenance.record_ranges(ranges))?;
             deleted += self.indexing.trim(start)?;
             *followed = start;
             self.shared.state.check_disk_space()?;

@@ -140,9 +140,12 @@ impl QueueMaintenance {
         Ok(())
     }
 
-    /// Records how far queues reach whose files are about to be deleted.
-    pub(crate) fn record_ranges(&self, left: &[QueueRange]) -> Result<(), StoreError> {
-        lock(&self.manifest).add((self.shared.log.start(), self.shared.log.appended()), left)
+    /// Records how far queues reach whose files are about to be deleted. `ranges` is called while nothing else is
+    /// recorded: a range that was seen earlier could override a later one, and hide that a file is missing.
+    pub(crate) fn record_ranges(&self, ranges: impl FnOnce() -> Vec<QueueRange>) -> Result<(), StoreError> {
+        let mut manifest = lock(&self.manifest);
+        let log = (self.shared.log.start(), self.shared.log.appended());
+        manifest.add(log, &ranges())
     }
 
     /// Removes a topic's queues and deletes their files. Puts to them wait meanwhile, for at most

@@ -302,11 +302,11 @@ impl Queues {
     }
 
     /// Deletes the files of queues whose records are gone. Returns how many it deleted. `before_removal` is called
-    /// first, with how far these queues reach afterwards.
+    /// first, with what tells how far these queues reach.
     pub(crate) fn trim(
         &self,
         log_start: i64,
-        before_removal: impl FnOnce(&[QueueRange]) -> Result<(), StoreError>,
+        before_removal: impl FnOnce(&dyn Fn() -> Vec<QueueRange>) -> Result<(), StoreError>,
     ) -> Result<u64, StoreError> {
         let mut old = Vec::new();
         for queue in self.sorted() {
@@ -317,7 +317,7 @@ impl Queues {
         if old.is_empty() {
             return Ok(0);
         }
-        before_removal(&old.iter().filter_map(|queue| queue.range()).collect::<Vec<_>>())?;
+        before_removal(&|| old.iter().filter_map(|queue| queue.range()).collect())?;
         let mut removed = 0;
         for queue in old {
             removed += queue.trim(self.fs.as_ref())?;
