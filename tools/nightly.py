@@ -35,7 +35,7 @@ PARTS = {
     "spark-torture-parquet": "the same kills of a pipeline into Parquet files",
     "spark-long": "Spark tests that are too long for the gate",
     "sequences": "10,000 request sequences that our name server and the real one answer alike",
-    "faults": "10,000 crash points of a simulated disk, with a new seed",
+    "faults": "10,000 crash points of a simulated disk in five parts, each with a new seed",
     "chaos": "a million messages while servers are killed, stopped and cut off",
     "attacks": "ten minutes of hostile peers, 10,000 of them half open, on a secured server",
     "leaks": "a million sends, ten thousand producers opened and closed",

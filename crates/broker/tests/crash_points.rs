@@ -10,12 +10,13 @@ mod common;
 use common::crashes::{self, Crash, Outcome, config, ensure, name_of, runtime, simulated};
 use common::{LIMIT, Site, create, number, properties, send};
 use pyrmq_broker::{Broker, Options};
+use pyrmq_remoting::Command;
 use pyrmq_remoting::body::Json;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::id::OffsetId;
-use pyrmq_remoting::{Command, clock};
 use pyrmq_store::Fs;
+use pyrmq_testkit::fault_points::{Part, Runs};
 use pyrmq_testkit::sim::{Loss, Session, Swallow};
 use pyrmq_testkit::{Random, SimDisk};
 use std::collections::{BTreeMap, BTreeSet};
@@ -553,13 +554,17 @@ fn a_broker_after_a_crash_delivers_every_delayed_message() {
 }
 
 #[test]
-#[ignore = "nightly: some minutes"]
-fn no_crash_of_many_leaves_progress_ahead_of_the_messages_or_half_a_file() {
-    let first = u64::try_from(clock::now_ms()).unwrap() % 1_000_000_000;
-    for seed in first..first + 200 {
-        run(seed, 100, None).unwrap();
-        run_on(seed, 20).unwrap();
-    }
+#[ignore = "make faults: some minutes"]
+fn no_crash_leaves_progress_ahead_of_the_messages_or_half_a_file_at_many_crash_points() {
+    let runs = Runs {
+        points: 100,
+        failed_once: &[],
+    };
+    runs.take_new(Part::Progress, |seed, points| {
+        let starts = points / 5;
+        run(seed, points - starts, None)?;
+        run_on(seed, starts)
+    });
 }
 
 fn is_noticed(swallow: Swallow, by: &str) {

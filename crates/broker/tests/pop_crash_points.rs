@@ -10,12 +10,13 @@ use common::crashes::{self, Crash, Outcome, ensure, name_of, simulated};
 use common::pops::{Popped, ack, hide, pop, popped, short_intervals};
 use common::{Site, properties, send};
 use pyrmq_broker::Options;
+use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, Json, PopCheckPoint};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::ReceiptHandle;
 use pyrmq_remoting::names::{REVIVE_GROUP, REVIVE_TOPIC, TIMER_TOPIC};
-use pyrmq_remoting::{Command, clock};
 use pyrmq_store::Store;
+use pyrmq_testkit::fault_points::{Part, Runs};
 use pyrmq_testkit::sim::{Loss, Session, Swallow};
 use pyrmq_testkit::{Random, SimDisk};
 use std::collections::{BTreeMap, BTreeSet};
@@ -369,10 +370,11 @@ fn modes_that_are_never_flushed_are_noticed() {
 }
 
 #[test]
-#[ignore = "nightly: some minutes"]
-fn no_crash_of_many_leaves_a_popped_message_that_nothing_brings_back() {
-    let first = u64::try_from(clock::now_ms()).unwrap() % 1_000_000_000;
-    for seed in first..first + 60 {
-        run(seed, 100, None).unwrap();
-    }
+#[ignore = "make faults: some minutes"]
+fn no_crash_leaves_a_popped_message_that_nothing_brings_back_at_many_crash_points() {
+    let runs = Runs {
+        points: 100,
+        failed_once: &[],
+    };
+    runs.take_new(Part::Popped, |seed, points| run(seed, points, None));
 }

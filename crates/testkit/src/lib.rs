@@ -2,6 +2,7 @@
 //! temporary directories.
 
 pub mod disk;
+pub mod fault_points;
 pub mod frame;
 mod hangs;
 mod lock;

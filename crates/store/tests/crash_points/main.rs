@@ -1,9 +1,8 @@
 //! Crash points: a seeded run over a simulated disk, crashes at any of its steps, and an oracle for what must exist
 //! afterwards.
 //!
-//! `make faults` takes 10,000 points and prints its progress; the ordinary tests include a shorter run. A failure
-//! prints its seed: `PYRMQ_FAULT_SEED=n` replays it exactly and lists the steps. `PYRMQ_FAULT_POINTS` sets the number
-//! of points.
+//! The ordinary tests take fixed seeds; those marked as ignored take a new one for `make faults`. A failure prints its
+//! seed: `PYRMQ_FAULT_SEED=n` replays it exactly and lists the steps.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -23,11 +22,9 @@ mod workload;
 
 use oracle::{Crash, check, deletions};
 use pyrmq_store::Options;
+use pyrmq_testkit::fault_points::{Part, Runs, replayed_seed};
 use pyrmq_testkit::sim::{Loss, Swallow};
 use pyrmq_testkit::{Random, SimDisk};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 use workload::{History, Kind, Run};
 
 /// Crash points of one run.
@@ -38,11 +35,6 @@ const DONE_A_RUN: usize = 220;
 const POINTS: usize = 1000;
 #[cfg(debug_assertions)]
 const POINTS_OF_THREADS: usize = 1000;
-/// Number of failed runs that end a test.
-const MAX_FAILURES: usize = 5;
-
-/// A run of one seed: its crash points, and the fsyncs that the disk only pretends to do.
-type Runs = fn(u64, usize, Option<Swallow>) -> Result<(), String>;
 
 fn disk(swallow: Option<Swallow>) -> SimDisk {
     let disk = SimDisk::default();
@@ -107,7 +99,7 @@ fn crash(
             noted: deletions(&after),
         };
         check(&crash, &after, &mut random).map_err(|what| {
-            if number("PYRMQ_FAULT_SEED").is_some() {
+            if replayed_seed().is_some() {
                 (1..=steps).for_each(|step| eprintln!("{step:6} {}", disk.describe(step)));
             }
             format!(
@@ -121,84 +113,39 @@ fn crash(
     Ok(())
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name)
-        .ok()
-        .map(|text| text.parse().expect("a number"))
-}
-
-/// Takes this many points over runs of seeds, on all processors: seeds that once failed, then consecutive ones from
-/// `first` on.
-fn take(runs: Runs, points: usize, first: Option<u64>, failed_once: &[u64]) {
-    if let Some(seed) = number("PYRMQ_FAULT_SEED") {
-        eprintln!("crash points: seed {seed}");
-        return runs(seed, POINTS_A_RUN, None).unwrap_or_else(|what| panic!("{what}"));
-    }
-    let points = number("PYRMQ_FAULT_POINTS").map_or(points, |points| usize::try_from(points).unwrap());
-    let (show, first) = (first.is_none(), first.unwrap_or_else(new_seed));
-    let count = points.div_ceil(POINTS_A_RUN) as u64;
-    let seeds: Vec<u64> = failed_once.iter().copied().chain(first..first + count).collect();
-    eprintln!("crash points: {points} from seed {first} on");
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let (start, failures) = (Instant::now(), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while failures.lock().unwrap().len() < MAX_FAILURES
-                    && let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed))
-                {
-                    if let Err(what) = runs(*seed, POINTS_A_RUN, None) {
-                        eprintln!("{what}");
-                        failures.lock().unwrap().push(what);
-                    }
-                    let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                    if show && (done.is_multiple_of(25) || done == seeds.len()) {
-                        eprintln!(
-                            "{} points, {:.0} s",
-                            done * POINTS_A_RUN,
-                            start.elapsed().as_secs_f64()
-                        );
-                    }
-                }
-            });
-        }
-    });
-    let failures = failures.into_inner().unwrap();
-    assert!(
-        failures.is_empty(),
-        "{} runs failed; PYRMQ_FAULT_SEED replays one:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
-}
-
-/// The first seed of a long run comes from the clock; the ordinary tests always use the same ones.
-fn new_seed() -> u64 {
-    u64::try_from(pyrmq_remoting::clock::now_ms()).unwrap() % 1_000_000_000
-}
+const ONE_THREAD: Runs<'_> = Runs {
+    points: POINTS_A_RUN,
+    failed_once: known::SEEDS,
+};
 
 #[test]
 fn nothing_acknowledged_is_lost_at_a_thousand_crash_points() {
-    take(run, POINTS, Some(0), known::SEEDS);
+    ONE_THREAD.take(POINTS, |seed, points| run(seed, points, None));
 }
 
 #[test]
 #[ignore = "make faults: some minutes"]
-fn nothing_acknowledged_is_lost_at_ten_thousand_crash_points() {
-    take(run, 10_000, None, known::SEEDS);
+fn nothing_acknowledged_is_lost_at_many_crash_points() {
+    ONE_THREAD.take_new(Part::OneThread, |seed, points| run(seed, points, None));
 }
 
 #[cfg(debug_assertions)]
+const THREADS: Runs<'_> = Runs {
+    points: POINTS_A_RUN,
+    failed_once: known::SEEDS_OF_THREADS,
+};
+
+#[cfg(debug_assertions)]
 #[test]
-fn nothing_acknowledged_is_lost_where_two_threads_put_while_others_clean_and_delete() {
-    take(run_threads, POINTS_OF_THREADS, Some(0), known::SEEDS_OF_THREADS);
+fn nothing_acknowledged_is_lost_where_threads_race_at_a_thousand_crash_points() {
+    THREADS.take(POINTS_OF_THREADS, |seed, points| run_threads(seed, points, None));
 }
 
 #[cfg(debug_assertions)]
 #[test]
 #[ignore = "make faults: some minutes"]
-fn nothing_acknowledged_is_lost_where_threads_race_at_some_thousand_crash_points() {
-    take(run_threads, 5000, None, known::SEEDS_OF_THREADS);
+fn nothing_acknowledged_is_lost_where_threads_race_at_many_crash_points() {
+    THREADS.take_new(Part::Threads, |seed, points| run_threads(seed, points, None));
 }
 
 /// A disk that only pretends to do one kind of fsync: the oracle must notice it within some runs, by one of these
