@@ -35,4 +35,4 @@ pub(crate) const SEEDS: &[u64] = &[
 
 /// Seeds that once failed in runs of several threads.
 #[cfg(debug_assertions)]
-pub(crate) const SEEDS_OF_THREADS: &[u64] = &[11, 22, 94, 111, 183];
+pub(crate) const SEEDS_OF_THREADS: &[u64] = &[11, 22, 94, 111, 183, 837_583_431, 837_583_733];

@@ -15,6 +15,7 @@ mod common;
 mod harm;
 mod known;
 mod oracle;
+mod puts;
 mod sent;
 #[cfg(debug_assertions)]
 mod threads;
@@ -44,14 +45,18 @@ fn disk(swallow: Option<Swallow>) -> SimDisk {
     disk
 }
 
-/// One thread, on a disk that sometimes fails.
-fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Result<(), String> {
+fn kind_of(seed: u64, swallow: Option<Swallow>) -> Kind {
     let kind = Kind::of(seed);
-    let kind = Kind {
+    Kind {
         // A swallowed fsync must be noticed without other faults.
         has_faults: kind.has_faults && swallow.is_none(),
         ..kind
-    };
+    }
+}
+
+/// One thread, on a disk that sometimes fails.
+fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Result<(), String> {
+    let kind = kind_of(seed, swallow);
     let mut run = Run::new(seed, kind, disk(swallow));
     let done = run.go(DONE_A_RUN);
     done.map_err(|what| format!("seed {seed}, {:?}: {what}", run.kind))?;
@@ -59,12 +64,14 @@ fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Result<(), String>
     crash(seed, points, (disk, history), (&run.options, run.kind))
 }
 
-/// Several threads.
+/// Several threads, on a disk that sometimes fails.
 #[cfg(debug_assertions)]
 fn run_threads(seed: u64, points: usize, swallow: Option<Swallow>) -> Result<(), String> {
-    let run = threads::run(seed, disk(swallow)).map_err(|what| format!("threads, seed {seed}: {what}"))?;
+    let kind = kind_of(seed, swallow);
+    let run = threads::run(seed, kind, disk(swallow));
+    let run = run.map_err(|what| format!("threads, seed {seed}, {kind:?}: {what}"))?;
     let (disk, history) = (&run.disk, &run.history);
-    crash(seed, points, (disk, history), (&run.options, run.kind)).map_err(|what| format!("threads, {what}"))
+    crash(seed, points, (disk, history), (&run.options, kind)).map_err(|what| format!("threads, {what}"))
 }
 
 /// Checks the crash points of a run. Returns the first violation, with the data to replay it.
@@ -151,6 +158,10 @@ fn nothing_acknowledged_is_lost_where_threads_race_at_many_crash_points() {
 /// A disk that only pretends to do one kind of fsync: the oracle must notice it within some runs, by one of these
 /// losses.
 fn is_noticed(swallow: Swallow, by: &[&str]) {
+    is_noticed_by(run, swallow, by);
+}
+
+fn is_noticed_by(run: fn(u64, usize, Option<Swallow>) -> Result<(), String>, swallow: Swallow, by: &[&str]) {
     let found = (0..MAX_RUNS).find_map(|seed| {
         let found = run(seed, POINTS_A_RUN, Some(swallow)).err()?;
         eprintln!("{swallow:?}: {}", found.lines().next().unwrap_or_default());
@@ -169,6 +180,23 @@ const MAX_RUNS: u64 = 60;
 #[test]
 fn the_oracle_notices_a_log_that_is_never_flushed() {
     is_noticed(Swallow::File("/commitlog/"), &["lost: ", "has 0 bytes"]);
+}
+
+/// The same fsyncs, where threads race.
+#[cfg(debug_assertions)]
+#[test]
+fn the_oracle_notices_fsyncs_that_are_switched_off_where_threads_race() {
+    let losses: [(Swallow, &[&str]); 6] = [
+        (Swallow::File("/commitlog/"), &["lost: ", "has 0 bytes"]),
+        (Swallow::File("/consumequeue/"), &["the log has", "goes on at"]),
+        (Swallow::Below("consumequeue"), &["the log has", "goes on at"]),
+        (Swallow::File("/checkpoint"), &["the log has", "goes on at"]),
+        (Swallow::File("/deletedTopics"), &["came back"]),
+        (Swallow::File("/index/"), &["the index"]),
+    ];
+    for (swallow, by) in losses {
+        is_noticed_by(run_threads, swallow, by);
+    }
 }
 
 #[test]
@@ -265,7 +293,7 @@ fn a_seed_replays_exactly() {
 #[test]
 fn a_seed_of_threads_replays_exactly() {
     let steps = |seed| {
-        let run = threads::run(seed, SimDisk::default()).unwrap();
+        let run = threads::run(seed, Kind::of(seed), SimDisk::default()).unwrap();
         (1..=run.disk.steps())
             .map(|step| run.disk.describe(step))
             .collect::<Vec<_>>()

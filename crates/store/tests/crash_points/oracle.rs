@@ -292,7 +292,10 @@ impl Crash<'_> {
             position,
             bytes: bytes.into(),
             index: record.queue_offset,
-            life: *life,
+            life: match self.history.deleted_at[..] {
+                [] => *life,
+                _ => self.history.life_of(record.topic, position),
+            },
             began: *began,
             in_memory: NEVER,
             durable: Arc::new(AtomicUsize::new(NEVER)),
@@ -497,6 +500,7 @@ impl Crash<'_> {
                     done: 0,
                 })
                 .collect(),
+            deleted_at: Vec::new(),
             configs: Vec::new(),
             events: Vec::new(),
         }

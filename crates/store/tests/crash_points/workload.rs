@@ -1,22 +1,21 @@
 //! A seeded run over a simulated disk, and the history of its acknowledgements.
 
-use crate::common::host;
 use crate::known::{FAILING, FULL_CALLS, NUL_IN_PROPERTIES};
+use crate::puts;
 use crate::sent::Sent;
-use pyrmq_store::{
-    BatchMessage, FlushDiskType, MaintenanceTask, MessageBatch, Options, Store, StoreError, Stored,
-    config_file,
-};
+use pyrmq_store::{FlushDiskType, MaintenanceTask, Options, Store, StoreError, Stored, config_file};
 use pyrmq_testkit::sim::{Faults, Session};
 use pyrmq_testkit::{Random, SimDisk};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 pub(crate) const ROOT: &str = "/data/store";
-pub(crate) const TOPICS: [&str; 3] = ["A", "B", "Doomed"];
+/// The topic that is deleted now and then.
+pub(crate) const DOOMED: &str = "Doomed";
+pub(crate) const TOPICS: [&str; 3] = ["A", "B", DOOMED];
 const CONFIGS: [&str; 2] = ["topics.json", "subscriptionGroup.json"];
 pub(crate) const NEVER: usize = usize::MAX;
 
@@ -103,6 +102,9 @@ pub(crate) struct History {
     pub(crate) deletions: Vec<Span<(String, usize)>>,
     /// The log's start after a retention round.
     pub(crate) starts: Vec<Span<i64>>,
+    /// Log positions of the deletions of [`DOOMED`] where its puts race with them: a record's position then decides how
+    /// often the topic had been deleted. Empty in a run of one thread.
+    pub(crate) deleted_at: Vec<i64>,
     /// File and its text.
     pub(crate) configs: Vec<Span<(String, String)>>,
     /// The actions, with the steps at which they began.
@@ -133,6 +135,33 @@ pub(crate) fn options(seed: u64) -> Options {
         options.flush_inline_below_us = u64::MAX;
     }
     options
+}
+
+/// Chooses calls that fail.
+pub(crate) fn faults(random: &mut Random) -> Faults {
+    let calls = if random.one_in(3) {
+        FAILING.to_vec()
+    } else {
+        vec![*random.choose(FAILING).unwrap()]
+    };
+    let is_full = FULL_CALLS && random.one_in(3);
+    Faults {
+        calls,
+        one_in: *random.choose(&[1, 2, 5, 20]).unwrap(),
+        kind: if is_full {
+            ErrorKind::StorageFull
+        } else {
+            ErrorKind::Other
+        },
+        random: Random::new(random.next()),
+    }
+}
+
+pub(crate) fn describe(faults: &Faults) -> String {
+    format!(
+        "{:?} fail, one in {} ({:?})",
+        faults.calls, faults.one_in, faults.kind
+    )
 }
 
 pub(crate) fn open(disk: &SimDisk, options: &Options) -> (Session, Result<Arc<Store>, StoreError>) {
@@ -247,26 +276,8 @@ impl Run {
 
     /// Makes calls fail for a while.
     fn fail_calls(&mut self) -> Outcome<()> {
-        let calls = if self.random.one_in(3) {
-            FAILING.to_vec()
-        } else {
-            vec![*self.random.choose(FAILING).unwrap()]
-        };
-        let is_full = FULL_CALLS && self.random.one_in(3);
-        let faults = Faults {
-            calls,
-            one_in: *self.random.choose(&[1, 2, 5, 20]).unwrap(),
-            kind: if is_full {
-                ErrorKind::StorageFull
-            } else {
-                ErrorKind::Other
-            },
-            random: Random::new(self.random.next()),
-        };
-        self.tell(format!(
-            "{:?} fail, one in {} ({:?})",
-            faults.calls, faults.one_in, faults.kind
-        ));
+        let faults = faults(&mut self.random);
+        self.tell(describe(&faults));
         self.disk.set_faults(Some(faults));
         self.fail_some(12)?;
         self.disk.set_faults(None);
@@ -362,32 +373,14 @@ impl Run {
     fn append_batch(&mut self) -> Outcome<()> {
         let sent: Vec<Sent> = if self.kind.is_wide && self.random.one_in(3) {
             // Enough queues that they are fsynced together.
-            let topic = *self.random.choose(&["A", "Doomed"]).unwrap();
+            let topic = *self.random.choose(&["A", DOOMED]).unwrap();
             (0..100).map(|queue| self.sent(topic, queue, 100)).collect()
         } else {
             (0..=self.random.below(6)).map(|_| self.sent_anywhere()).collect()
         };
         let began = self.disk.steps();
         self.tell(format!("burst of {}", sent.len()));
-        let outcomes = Arc::new(Mutex::new(Vec::new()));
-        let mut puts = self.store.append_batch();
-        for sent in &sent {
-            let done = Arc::clone(&outcomes);
-            let done = Box::new(move |stored| {
-                done.lock().unwrap().push(stored);
-                None
-            });
-            puts.stage(&sent.message(), done);
-        }
-        puts.commit();
-        let outcomes: Vec<Result<Stored, StoreError>> = std::mem::take(&mut *outcomes.lock().unwrap());
-        if outcomes.len() != sent.len() {
-            return Err(format!(
-                "{} of a burst of {} were told",
-                outcomes.len(),
-                sent.len()
-            ));
-        }
+        let outcomes = puts::append_together(&self.store, &sent)?;
         for (stored, sent) in outcomes.into_iter().zip(sent) {
             self.note(stored, vec![sent], began)?;
         }
@@ -396,45 +389,11 @@ impl Run {
 
     fn put_batch(&mut self) -> Outcome<()> {
         let (topic, queue) = self.place();
-        let mut sent: Vec<Sent> = (0..2 + self.random.below(5))
-            .map(|_| self.sent(topic, queue, 700))
-            .collect();
-        let mut room = 7000;
-        sent.retain(|sent| {
-            let size = sent.body.len() + sent.properties.len() + 150;
-            let fits = size <= room;
-            room -= if fits { size } else { 0 };
-            fits
-        });
-        let items: Vec<_> = sent
-            .iter()
-            .map(|sent| {
-                let message = sent.message();
-                BatchMessage {
-                    flag: message.flag,
-                    body: &sent.body,
-                    properties: &sent.properties,
-                    tags_code: message.tags_code,
-                    unique_key: message.unique_key,
-                    keys: message.keys,
-                    tag: message.tag,
-                }
-            })
-            .collect();
+        let sent = (0..2 + self.random.below(5)).map(|_| self.sent(topic, queue, 700));
+        let sent = puts::fitting(sent.collect());
         let began = self.disk.steps();
         self.tell(format!("batch of {} to {topic}-{queue}", sent.len()));
-        let batch = MessageBatch {
-            topic,
-            queue_id: queue,
-            sys_flag: 0,
-            born_timestamp_ms: 1,
-            born_host: host("127.0.0.1:1"),
-            store_host: host("127.0.0.1:2"),
-            reconsume_times: 0,
-            items: &items,
-        };
-        let stored = self.store.put_batch(&batch);
-        drop(items);
+        let stored = puts::put_batch(&self.store, &sent);
         self.note(stored, sent, began)
     }
 
@@ -445,11 +404,7 @@ impl Run {
             .and_then(|sent| self.lives.get(&sent.topic))
             .copied()
             .unwrap_or_default();
-        let is_refused = |error: &StoreError| {
-            use StoreError::{DiskFull, IllegalQueue, ReadOnly};
-            matches!(error, DiskFull { .. } | ReadOnly { .. } | IllegalQueue { .. })
-        };
-        if stored.as_ref().is_err_and(|error| !is_refused(error)) {
+        if stored.as_ref().is_err_and(|error| !puts::is_refused(error)) {
             for sent in &sent {
                 let unknown = Unknown {
                     sent: Arc::new(sent.clone()),
@@ -539,12 +494,12 @@ impl Run {
     fn delete_topic(&mut self) -> Outcome<()> {
         let began = self.disk.steps();
         self.tell("delete Doomed");
-        let deleted = self.store.delete_topic("Doomed");
+        let deleted = self.store.delete_topic(DOOMED);
         let deleted = self.done("deletion", deleted)?;
         self.is_half_deleted = deleted.is_none();
-        let life = self.lives.entry("Doomed".to_owned()).or_default();
+        let life = self.lives.entry(DOOMED.to_owned()).or_default();
         self.history.deletions.push(Span {
-            what: ("Doomed".to_owned(), *life),
+            what: (DOOMED.to_owned(), *life),
             began,
             done: deleted.map_or(NEVER, |()| self.disk.steps()),
         });
@@ -588,6 +543,16 @@ impl Run {
 }
 
 impl History {
+    /// How often a record's topic had been deleted, in a run of several threads.
+    pub(crate) fn life_of(&self, topic: &str, position: i64) -> usize {
+        let deleted_at = if topic == DOOMED {
+            &self.deleted_at[..]
+        } else {
+            &[]
+        };
+        deleted_at.iter().filter(|at| **at <= position).count()
+    }
+
     /// Returns the last actions before a step.
     pub(crate) fn last_told(&self, steps: usize) -> String {
         let before: Vec<_> = self.events.iter().filter(|(step, _)| *step <= steps).collect();
