@@ -15,11 +15,13 @@ use pyrmq_remoting::body::Json;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::net::{Peer, Refused, RequestCheck, Security};
 use pyrmq_store::Fs;
 use pyrmq_testkit::fault_points::{Part, Runs};
 use pyrmq_testkit::sim::{Loss, Session, Swallow};
 use pyrmq_testkit::{Random, SimDisk};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -31,6 +33,7 @@ const SCHEDULE: &str = "SCHEDULE_TOPIC_XXXX";
 const CHECKER: &str = "CID_RMQ_SYS_TRANS";
 const DELAYS: &str = "delayOffset.json";
 const OFFSETS: &str = "consumerOffset.json";
+const CREATORS: &str = "topicMakers.json";
 const QUEUES: i32 = 2;
 /// Actions of one run.
 const DONE_A_RUN: usize = 300;
@@ -50,6 +53,8 @@ struct History {
     groups: Vec<Span<i64>>,
     /// Queue of topic Doomed, how often the topic had been deleted, and the offset.
     commits: Vec<Span<(i32, usize, i64)>>,
+    /// The topics that users created, each with its creator.
+    created: Vec<Span<(String, &'static str)>>,
     deletions: Vec<Span<usize>>,
     /// Keys of committed transactions.
     committed: BTreeSet<String>,
@@ -59,6 +64,24 @@ struct History {
 
 /// Offsets by their owner, and queue or level.
 type Rows = BTreeMap<(String, i32), i64>;
+
+/// Lets every request pass; some name a user.
+#[derive(Debug)]
+struct Users;
+
+impl RequestCheck for Users {
+    fn check(&self, _request: &Command, _peer: &Peer) -> Option<Refused> {
+        None
+    }
+
+    fn user<'r>(&self, request: &'r Command) -> Option<&'r str> {
+        request.fields.get("AccessKey")
+    }
+
+    fn may(&self, _user: &str, _request: &Command, _source: IpAddr) -> bool {
+        true
+    }
+}
 
 /// One seed in three has only delayed messages: nothing else makes their delivered copies durable.
 fn has_only_delays(seed: u64) -> bool {
@@ -109,14 +132,23 @@ async fn work(seed: u64, disk: &SimDisk) -> History {
         has_only_delays: has_only_delays(seed),
     };
     let mut random = Random::of(&[seed]);
-    crashes::work(disk, small(seed), &mut random, async |site, session, random| {
-        site.ask_ok(create("T", QUEUES)).await;
-        site.ask_ok(create("Doomed", QUEUES)).await;
-        for _ in 0..DONE_A_RUN {
-            run.one(site, random).await;
-            run.look(session);
-        }
-    })
+    let security = Security {
+        check: Some(Arc::new(Users)),
+        ..Security::default()
+    };
+    crashes::work(
+        disk,
+        (small(seed), security),
+        &mut random,
+        async |site, session, random| {
+            site.ask_ok(create("T", QUEUES)).await;
+            site.ask_ok(create("Doomed", QUEUES)).await;
+            for _ in 0..DONE_A_RUN {
+                run.one(site, random).await;
+                run.look(session);
+            }
+        },
+    )
     .await;
     run.history
 }
@@ -138,7 +170,7 @@ impl Run<'_> {
         let key = format!("key{}", self.number);
         let topic = *random.choose(&["T", "Doomed"]).unwrap();
         let queue = i32::try_from(random.below(2)).unwrap();
-        let what = random.below(20);
+        let what = random.below(21);
         match what {
             10..17 if self.has_only_delays => tokio::time::sleep(Duration::from_millis(2)).await,
             0..6 => {
@@ -178,6 +210,7 @@ impl Run<'_> {
                 site.ask_ok(change.with_body(group)).await;
                 self.history.groups.push(self.span(retries, began));
             }
+            19 => self.create_as_user(site, random).await,
             _ if random.one_in(3) => self.delete(site).await,
             _ => tokio::time::sleep(Duration::from_millis(40)).await,
         }
@@ -238,6 +271,17 @@ impl Run<'_> {
             let commit = self.span((queue, self.life, count), began);
             self.history.commits.push(commit);
         }
+    }
+
+    async fn create_as_user(&mut self, site: &Site, random: &mut Random) {
+        let began = self.disk.steps();
+        let (topic, user) = (
+            format!("N{}", self.number),
+            *random.choose(&["ann", "bob"]).unwrap(),
+        );
+        site.ask_ok(create(&topic, 1).with_field("AccessKey", user)).await;
+        let created = self.span((topic, user), began);
+        self.history.created.push(created);
     }
 
     async fn delete(&mut self, site: &Site) {
@@ -305,6 +349,34 @@ impl After<'_> {
             (least..=most).contains(&has),
             "{file} is neither old nor new: {column} is {has} instead of {least} to {most}"
         );
+        Ok(())
+    }
+
+    /// Checks that each topic of a user has its creator, who would otherwise create more topics than allowed.
+    fn creators(&self) -> Outcome {
+        let topics = self.load("topics.json")?;
+        let has_table = |tree: &Json| {
+            tree.get("makerTable")
+                .map(drop)
+                .ok_or_else(|| "no makerTable".to_owned())
+        };
+        let creators = self.crash.load(CREATORS, has_table)?;
+        for created in &self.history.created {
+            let (topic, user) = &created.what;
+            let table = topics.as_ref().and_then(|tree| tree.get("topicConfigTable"));
+            let exists = table.and_then(|table| table.get(topic)).is_some();
+            ensure!(
+                exists || created.done > self.crash.steps,
+                "topics.json lacks {topic}, which was created"
+            );
+            let creator = creators
+                .as_ref()
+                .and_then(|tree| tree.get("makerTable")?.get(topic));
+            ensure!(
+                !exists || creator.and_then(Json::as_str) == Some(*user),
+                "{CREATORS} has {creator:?} as creator of {topic} instead of {user}"
+            );
+        }
         Ok(())
     }
 
@@ -445,6 +517,7 @@ impl After<'_> {
             "retryMaxTimes",
         );
         self.table(groups, &self.history.groups)?;
+        self.creators()?;
         self.delays()?;
         let offsets = self.offsets(OFFSETS)?;
         self.consumers(&offsets)?;
@@ -594,6 +667,11 @@ fn topics_that_are_never_flushed_are_noticed() {
 #[test]
 fn groups_that_are_never_flushed_are_noticed() {
     is_noticed(Swallow::File("subscriptionGroup.json"), "subscriptionGroup.json");
+}
+
+#[test]
+fn creators_of_topics_that_are_never_flushed_are_noticed() {
+    is_noticed(Swallow::File(CREATORS), CREATORS);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use pyrmq_remoting::body::{Body, Json, PopCheckPoint};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::ReceiptHandle;
 use pyrmq_remoting::names::{REVIVE_GROUP, REVIVE_TOPIC, TIMER_TOPIC};
+use pyrmq_remoting::net::Security;
 use pyrmq_store::Store;
 use pyrmq_testkit::fault_points::{Part, Runs};
 use pyrmq_testkit::sim::{Loss, Session, Swallow};
@@ -53,12 +54,17 @@ async fn work(seed: u64, disk: &SimDisk) -> History {
         number: 0,
     };
     let mut random = Random::of(&[seed]);
-    crashes::work(disk, small(), &mut random, async |site, _, random| {
-        site.create("T", QUEUES).await;
-        for _ in 0..ACTIONS {
-            run.one(site, random).await;
-        }
-    })
+    crashes::work(
+        disk,
+        (small(), Security::default()),
+        &mut random,
+        async |site, _, random| {
+            site.create("T", QUEUES).await;
+            for _ in 0..ACTIONS {
+                run.one(site, random).await;
+            }
+        },
+    )
     .await;
     run.history
 }
@@ -322,7 +328,8 @@ fn a_kill_leaves_a_change_of_the_invisible_time_whole_or_not_at_all() {
         site.ask_ok(hide("G", &messages[0], 2 * LONG_MS)).await;
         steps = before..=disk.steps();
     };
-    crashes::runtime().block_on(crashes::work(&disk, small(), &mut Random::of(&[0]), change));
+    let settings = (small(), Security::default());
+    crashes::runtime().block_on(crashes::work(&disk, settings, &mut Random::of(&[0]), change));
     let (mut is_old, mut is_new) = (false, false);
     for steps in steps {
         let session = disk.crash(steps, Loss::Nothing, 0).session();

@@ -2,12 +2,13 @@
 #![allow(unused_macros, unused_imports, reason = "each test file uses a part")]
 #![allow(clippy::disallowed_methods, reason = "the test waits for its task itself")]
 
-use super::{LIMIT, Site, client, options_in};
+use super::{LIMIT, Site, options_in};
 use pyrmq_broker::{Broker, Options};
 use pyrmq_remoting::body::{Json, Key};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::record::records;
+use pyrmq_remoting::net::Security;
 use pyrmq_store::{Fs, GetMessage, GetStatus, Store, TagFilter, config_file};
 use pyrmq_testkit::sim::{Loss, Session, Swallow};
 use pyrmq_testkit::{Random, SimDisk};
@@ -70,19 +71,15 @@ pub(crate) fn runtime() -> Runtime {
 /// Starts a broker on a disk that follows the clock, does some work with it, and stops it cleanly or like a kill.
 pub(crate) async fn work(
     disk: &SimDisk,
-    options: Options,
+    (options, security): (Options, Security),
     random: &mut Random,
     actions: impl AsyncFnOnce(&Site, &Session, &mut Random),
 ) {
     disk.set_now(clock::now_ms());
     let session = disk.session();
     let fs: Arc<dyn Fs> = Arc::new(session.clone());
-    let broker = Broker::start_on(fs, options, &Handle::current(), None, &[]).unwrap();
-    let site = Site {
-        address: broker.address(),
-        client: client(),
-        broker,
-    };
+    let broker = Broker::start_secured(&fs, options, &Handle::current(), (None, &[]), &security).unwrap();
+    let site = Site::of(broker);
     let stopped = Arc::new(AtomicBool::new(false));
     let clock = {
         let (disk, stopped) = (disk.clone(), stopped.clone());
