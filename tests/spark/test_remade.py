@@ -60,6 +60,28 @@ def test_a_topic_made_anew_is_read_once_whatever_its_length(length: int) -> None
     assert stream.read(later, stream.latest(later)) == [(A, length, length + 1)]
 
 
+@pytest.mark.parametrize("length", [9, 12])
+def test_a_topic_made_anew_does_not_wait_for_the_minimum_of_rows(length: int) -> None:
+    """The messages are compared once; the position must not stay where it was after that."""
+    given = {"minOffsetsPerTrigger": "20", "maxTriggerDelay": "60s", "failOnDataLoss": "false"}
+    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest", **given)
+    stream.latest(stream.progress.initial())
+    stream.clock.now += 61
+    at = stream.latest(stream.progress.initial())
+    stream.again()
+    stream.cluster.queues[A] = Bounds(0, length)
+    stream.cluster.made_ms[A] = 1_000_000
+    read = []
+    for poll in range(305):
+        if poll == 10:
+            stream.cluster.queues[A] = Bounds(0, 15)
+        later = stream.latest(at)
+        read += stream.read(at, later)
+        at = later
+        stream.clock.now += 0.2
+    assert read == [(A, 0, length), (A, length, 15)]
+
+
 def test_a_queue_that_was_shorter_is_not_read_before_it_has_been_compared() -> None:
     stream = Stream({A: Bounds(0, 9), B: Bounds(0, 1)}, startingOffsets="earliest")
     end = stream.latest(stream.progress.initial())

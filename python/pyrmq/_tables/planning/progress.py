@@ -145,7 +145,9 @@ class Progress:
         end = self._ends(standing, self._watch.uncompared - begun.keys())
         left = self._left(standing, end)
         waiting = sum(max(0, end[queue] - left[queue]) for queue in end)
-        if (waiting == 0 and end == position.offsets) or (wait_for_more and self._too_few(waiting)):
+        # A loss is found once: a batch that waits for more rows would begin at the old position.
+        waits = wait_for_more and not begun.keys() & position.offsets.keys()
+        if (waiting == 0 and end == position.offsets) or (waits and self._too_few(waiting)):
             if not first:
                 return given
             return to_json(position._replace(start=position.offsets))
