@@ -134,6 +134,32 @@ def test_such_a_spark_reads_nothing_twice_of_a_broker_that_was_reading_its_log_a
         stream.read(end, later)
 
 
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("there", [True, False])
+def test_such_a_spark_reads_nothing_twice_of_a_slave_that_was_behind_at_a_restart(
+    fail: str, *, there: bool
+) -> None:
+    queues = {A: Bounds(0, 9), ON_OTHER: Bounds(0, 5)}
+    given = {"readFrom": "any", "startingOffsets": "earliest", "failOnDataLoss": fail}
+    stream = Stream(queues, **given)
+    end = stream.latest(stream.progress.initial())
+    stream.again()
+    stream.cluster.slaves = {"other"}
+    if there:
+        stream.cluster.queues[ON_OTHER] = Bounds(0, 3)
+    else:
+        del stream.cluster.queues[ON_OTHER]
+    later = stream.progress.latest(None, limit=0)
+    text = "broker other, queue 0: was at 5, but only a slave .* answered.* Start the master"
+    with pytest.raises(BrokerAway, match=text):
+        stream.read(end, later)
+    # Without that end, the query goes on where the master stood.
+    stream.cluster.queues[ON_OTHER] = Bounds(0, 7)
+    stream.cluster.slaves = set()
+    stream.again()
+    assert stream.read(end, stream.progress.latest(None, limit=0)) == [(ON_OTHER, 5, 7)]
+
+
 def test_such_a_spark_names_a_queue_that_may_not_be_read_at_a_restart() -> None:
     stream = Stream({A: Bounds(0, 9), B: Bounds(0, 5)}, startingOffsets="earliest")
     end = stream.latest(stream.progress.initial())

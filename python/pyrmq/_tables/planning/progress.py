@@ -267,18 +267,24 @@ class Progress:
             self.sleep(_PAUSE_S)
             self._refresh(start.offsets)
         others = self._replay.others(start.marks, stood, self._seen.bounds)
+        slaves = self._seen.slaves - self._seen.away.keys()
         for queue in sorted(stood):
             held = self._seen.bounds.get(queue)
-            if held is None and (queue.topic, queue.broker) in self._seen.gone:
+            if queue.broker in slaves and queue not in others:
+                # It is behind its master, which has the messages.
+                cause, mend = "only a slave of its broker answered", "Start the master"
+            elif held is None and (queue.topic, queue.broker) in self._seen.gone:
                 self._lost(f"{queue}: was at {stood[queue]}, now the topic no longer exists")
+                continue
+            elif held is None and queue.broker in self._seen.brokers - self._seen.away.keys():
+                cause, mend = "it could not be read", "Raise readQueueNums"
             elif held is None or (queue not in others and held.highest >= stood[queue]):
-                unread = (
-                    held is None and queue.broker in self._seen.brokers - self._seen.away.keys()
-                )
-                cause = "it could not be read" if unread else "its broker was away"
-                mend = "Raise readQueueNums" if unread else "Start the broker"
-                text = _UNTOLD.format(queue=queue, at=stood[queue], cause=cause, mend=mend)
-                raise BrokerAway(text)
+                cause, mend = "its broker was away", "Start the broker"
+            else:
+                # Its messages are lost; `tasks` says so.
+                continue
+            text = _UNTOLD.format(queue=queue, at=stood[queue], cause=cause, mend=mend)
+            raise BrokerAway(text)
 
     def _is_short(self, stood: Offsets) -> bool:
         held = self._seen.bounds
