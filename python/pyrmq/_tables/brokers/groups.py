@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyrmq._names import RETRY_PREFIX
+from pyrmq._tables.brokers.wire import TRANSIENT
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import RmqError, TopicNotFound
 from pyrmq.remoting import Command, answer_error
@@ -44,30 +45,55 @@ class KnownGroup:
     admin: Admin
     name: str
     _at: set[str] = field(default_factory=set, init=False)
+    _refused: set[str] = field(default_factory=set, init=False)
+    _is_hidden: bool = field(default=False, init=False)
+    """The name server refuses the route of the retry topic."""
 
     def announce(
         self, brokers: Iterable[str], addresses: Mapping[str, str], timeout_ms: int
     ) -> None:
         """Join the group and leave it at once, on brokers that have no retry topic of it.
 
-        A broker that fails is tried again with the next call.
+        A broker that gives no answer is tried again with the next call. A refusal is final: it
+        would only be repeated with each commit.
 
         Args:
             brokers: names of the brokers.
             addresses: their addresses by name.
             timeout_ms: milliseconds for each request.
         """
-        new = [broker for broker in sorted(set(brokers) - self._at) if broker in addresses]
-        if not new:
+        unknown = set(brokers) - self._at - self._refused
+        new = [broker for broker in sorted(unknown) if broker in addresses]
+        if not new or self._is_hidden:
             return
         try:
             self._at |= self._brokers_with_retry_topic()
-            for broker in new:
-                if broker not in self._at:
-                    self._join_and_leave(addresses[broker], timeout_ms)
-                    self._at.add(broker)
+        except TRANSIENT as error:
+            _log.debug("group %s is not announced yet: %s", self.name, error)
+            return
         except RmqError as error:
-            _log.debug("group %s is not announced: %s", self.name, error)
+            self._is_hidden = True
+            _log.warning("group %s: `mqadmin consumerProgress` shows no lag: %s", self.name, error)
+            return
+        for broker in new:
+            if broker not in self._at:
+                self._announce_to(broker, addresses[broker], timeout_ms)
+
+    def _announce_to(self, broker: str, address: str, timeout_ms: int) -> None:
+        try:
+            self._join_and_leave(address, timeout_ms)
+        except TRANSIENT as error:
+            _log.debug("group %s is not announced to %s yet: %s", self.name, broker, error)
+        except RmqError as error:
+            self._refused.add(broker)
+            _log.warning(
+                "group %s: `mqadmin consumerProgress` shows no lag of broker %s: %s",
+                self.name,
+                broker,
+                error,
+            )
+        else:
+            self._at.add(broker)
 
     def _brokers_with_retry_topic(self) -> set[str]:
         try:
