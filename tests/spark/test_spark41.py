@@ -5,6 +5,8 @@ What it passes instead is only known when the batch is planned, and its end is i
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pyrmq._tables.errors import BrokerAway, DataLossError
@@ -158,6 +160,114 @@ def test_such_a_spark_reads_nothing_twice_of_a_slave_that_was_behind_at_a_restar
     stream.cluster.slaves = set()
     stream.again()
     assert stream.read(end, stream.progress.latest(None, limit=0)) == [(ON_OTHER, 5, 7)]
+
+
+def started_again_and_idle() -> tuple[Stream, dict[str, Any]]:
+    """A query of two brokers whose process has requested one end after a restart."""
+    queues = {A: Bounds(0, 9), ON_OTHER: Bounds(0, 5)}
+    stream = Stream(queues, startingOffsets="earliest", awayMs="60000")
+    start = stream.progress.initial()
+    end = stream.progress.latest(None, limit=0)
+    assert len(stream.read(start, end)) == 2
+    stream.again()
+    assert stream.progress.latest(None, limit=0) == end
+    return stream, end
+
+
+@pytest.mark.parametrize("what", ["away", "slave behind", "slave without it"])
+def test_an_end_of_such_a_spark_does_not_go_back_while_it_is_idle(what: str) -> None:
+    stream, end = started_again_and_idle()
+    if what == "away":
+        stream.cluster.away = {"other"}
+    else:
+        stream.cluster.slaves = {"other"}
+    if what == "slave behind":
+        stream.cluster.queues[ON_OTHER] = Bounds(0, 3)
+    elif what == "slave without it":
+        del stream.cluster.queues[ON_OTHER]
+    stream.clock.now += 1
+    begun = stream.clock.now
+    assert stream.progress.latest(None, limit=0) == end
+    assert stream.clock.now - begun < 1
+    stream.cluster.queues[A] = Bounds(0, 12)
+    stream.clock.now += 1
+    later = stream.progress.latest(None, limit=0)
+    assert stream.read(end, later) == [(A, 9, 12)]
+    stream.cluster.queues[ON_OTHER] = Bounds(0, 7)
+    stream.cluster.away, stream.cluster.slaves = set(), set()
+    stream.clock.now += 1
+    assert stream.read(later, stream.progress.latest(None, limit=0)) == [(ON_OTHER, 5, 7)]
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_an_idle_spark_of_this_kind_waits_for_a_broker_that_reads_its_log_again(
+    *, returns: bool
+) -> None:
+    stream, end = started_again_and_idle()
+    stream.cluster.queues[ON_OTHER] = Bounds(0, 3)
+    stream.clock.now += 1
+    begun = stream.clock.now
+
+    def sleep(seconds: float) -> None:
+        stream.clock.sleep(seconds)
+        if returns and stream.clock.now - begun > 10:
+            stream.cluster.queues[ON_OTHER] = Bounds(0, 5)
+
+    stream.progress.sleep = sleep
+    later = stream.progress.latest(None, limit=0)
+    if returns:
+        assert later == end
+    else:
+        assert stream.clock.now - begun == pytest.approx(30, abs=1)
+        with pytest.raises(DataLossError, match="was at 5, now has 0 to 3"):
+            stream.read(end, later)
+
+
+@pytest.mark.parametrize("returns_s", [10, 40])
+def test_such_a_spark_waits_for_a_broker_that_leaves_during_a_restart(returns_s: int) -> None:
+    stream, end = started_again_and_idle()
+    stream.again()
+    stream.progress.initial()
+    stream.cluster.away = {"other"}
+    stream.cluster.queues[A] = Bounds(0, 12)
+    begun = stream.clock.now
+
+    def sleep(seconds: float) -> None:
+        stream.clock.sleep(seconds)
+        if stream.clock.now - begun > returns_s:
+            stream.cluster.away = set()
+
+    stream.progress.sleep = sleep
+    later = stream.progress.latest(None, limit=0)
+    if returns_s == 10:
+        assert stream.read(end, later) == [(A, 9, 12)]
+    else:
+        with pytest.raises(BrokerAway, match="queue 0: was at 5, but its broker was away when"):
+            stream.read(end, later)
+
+
+def test_such_a_spark_says_what_to_do_although_a_broker_is_away_for_longer_than_away_ms() -> None:
+    stream, end = started_again_and_idle()
+    stream.again()
+    stream.progress.initial()
+    stream.cluster.away = {"other"}
+    later = stream.progress.latest(None, limit=0)
+    stream.clock.now += 40
+    with pytest.raises(BrokerAway, match="delete the newest file of the checkpoint's folder"):
+        stream.read(end, later)
+
+
+def test_such_a_spark_goes_on_without_a_queue_of_which_nothing_was_read() -> None:
+    stream = Stream({A: Bounds(0, 9), ON_OTHER: Bounds(0, 0)}, startingOffsets="earliest")
+    end = stream.latest(stream.progress.initial())
+    stream.again()
+    stream.cluster.away = {"other"}
+    stream.cluster.queues |= {A: Bounds(0, 12), ON_OTHER: Bounds(0, 2)}
+    later = stream.progress.latest(None, limit=0)
+    assert stream.read(end, later) == [(A, 9, 12)]
+    stream.cluster.away = set()
+    stream.clock.now += 1
+    assert stream.read(later, stream.progress.latest(None, limit=0)) == [(ON_OTHER, 0, 2)]
 
 
 def test_such_a_spark_names_a_queue_that_may_not_be_read_at_a_restart() -> None:

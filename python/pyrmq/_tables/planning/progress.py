@@ -44,10 +44,10 @@ _QUEUES_A_SECOND = 1600
 """An idle stream of many queues checks less often, but at least once a second."""
 _UNTOLD = (
     "{queue}: was at {at}, but {cause} when the query started, and Spark 4.1 logged an end without"
-    " it. Nothing is lost, but the next batch would read its messages again. {mend}, delete the"
-    " newest file of the checkpoint's folder `offsets` (`commits` does not have it), and start the"
-    " query. With the option `brokers` a start waits for the brokers that it names; Spark 4.2 needs"
-    " neither"
+    " it. Nothing is lost, but the query would go on at another offset. {mend}, delete the newest"
+    " file of the checkpoint's folder `offsets` (`commits` does not have it), and start the query."
+    " With the option `brokers` a start waits up to timeoutMs for the brokers that it names; Spark"
+    " 4.2 needs neither"
 )
 
 
@@ -229,8 +229,12 @@ class Progress:
         is_first = self._is_first(given) and upper.start is not None
         lower = {**((upper.start if is_first else None) or given.offsets), **upper.begun}
         wanted = {queue for queue, at in upper.offsets.items() if at != lower.get(queue)}
+        is_untold = upper.start is not None and not is_first
+        if is_untold:
+            # An end before the start is refused below, and not awaited.
+            wanted = {queue for queue in wanted if upper.offsets[queue] >= lower.get(queue, 0)}
         self._await_queues(upper.offsets, wanted, is_replayed=is_replayed)
-        if upper.start is not None and not is_first:
+        if is_untold:
             self._check_untold(given, upper, lower)
         there = {queue: at for queue, at in upper.offsets.items() if queue in self._seen.bounds}
         for queue, at in there.items():
@@ -240,7 +244,7 @@ class Progress:
                 self._lost(f"{stood}, now has {held.lowest} to {held.highest}")
                 # Only an end that was planned without a start (Spark 4.1) is below it.
                 lower[queue] = min(at, self._first_after(held, queue, given.marks.get(queue)))
-        if upper.start is not None and not is_first:
+        if is_untold:
             # Spark 4.1 got this end before it passed a start: nothing has compared the start yet.
             lower |= self._begun_anew(given, there, lower)
         if is_replayed:
@@ -261,11 +265,17 @@ class Progress:
             queue: lower[queue]
             for queue, at in start.offsets.items()
             if end.offsets.get(queue, -1) < lower.get(queue, at)
+            # A queue of which nothing was read begins where it would have gone on.
+            if queue in end.offsets or at > 0 or start.since_ms is not None
         }
         begun = self.clock()
         while stood and self._is_short(stood) and not self._is_over(begun):
             self.sleep(_PAUSE_S)
-            self._refresh(start.offsets)
+            try:
+                self._refresh(start.offsets)
+            except BrokerAway:
+                # Its text says that a restart suffices.
+                break
         others = self._replay.others(start.marks, stood, self._seen.bounds)
         slaves = self._seen.slaves - self._seen.away.keys()
         for queue in sorted(stood):
@@ -333,15 +343,47 @@ class Progress:
         start, and for Trigger.AvailableNow it requests it only once.
         """
         position = self._beginning()
-        self._refresh_if_due(position)
-        ends = {queue: held.highest for queue, held in self._seen.bounds.items()}
-        end = {**position.offsets, **ends}
+        # A further request means that Spark has logged the last end, or that it is this one.
+        before = Position({}) if self._ended is None else parse_version(self._ended)
+        standing = {**position.offsets, **before.offsets}
+        self._refresh_if_due(position._replace(offsets=standing))
+        begun = self.clock()
+        while self._is_unsettled(position, before) and not self._is_over(begun):
+            self.sleep(_PAUSE_S)
+            self._refresh(standing)
+        bounds, slaves = self._seen.bounds, self._seen.slaves
+        kept = {
+            queue: at
+            for queue, at in before.offsets.items()
+            if (queue not in bounds and not self._is_gone(queue))
+            or (queue in bounds and queue.broker in slaves and bounds[queue].highest < at)
+        }
+        end = {**position.offsets, **{queue: bounds[queue].highest for queue in bounds}, **kept}
+        marks = self._marks(None, {queue: at for queue, at in end.items() if queue not in kept})
+        marks |= {queue: mark for queue, mark in before.marks.items() if queue in kept}
         # It is not known yet whether the query is new: `tasks` uses this start only if it is.
-        return to_json(
-            Position(
-                end, position.offsets, since_ms=position.since_ms, marks=self._marks(None, end)
-            )
-        )
+        return to_json(Position(end, position.offsets, since_ms=position.since_ms, marks=marks))
+
+    def _is_unsettled(self, position: Position, before: Position) -> bool:
+        """Return whether a queue has gone or got shorter since it was seen, so that it is awaited.
+
+        A broker without an answer is only awaited before the first end: a later one keeps its ends.
+        """
+        bounds = self._seen.bounds
+        if any(
+            queue.broker not in self._seen.slaves
+            and (bounds[queue].highest < at if queue in bounds else self._is_gone(queue))
+            for queue, at in before.offsets.items()
+        ):
+            return True
+        answered = self._seen.brokers | {broker for _, broker in self._seen.gone}
+        missing = {queue.broker for queue in position.offsets} - answered
+        return self._ended is None and bool(missing)
+
+    def _is_gone(self, queue: Queue) -> bool:
+        """Return whether the master says that it does not know the topic."""
+        place = (queue.topic, queue.broker)
+        return place in self._seen.gone and queue.broker not in self._seen.slaves
 
     def _refresh_if_due(self, position: Position) -> None:
         if self._frozen is not None:
