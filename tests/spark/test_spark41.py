@@ -270,6 +270,69 @@ def test_such_a_spark_goes_on_without_a_queue_of_which_nothing_was_read() -> Non
     assert stream.read(later, stream.progress.latest(None, limit=0)) == [(ON_OTHER, 0, 2)]
 
 
+def latest_and_started_again() -> tuple[Stream, dict[str, Any]]:
+    """A query from the latest message that began at 1,000,000 ms; its second process, later."""
+    stream = Stream({A: Bounds(0, 9)}, startingOffsets="latest")
+    start = stream.progress.initial()
+    stream.cluster.queues[A] = Bounds(0, 10)
+    end = stream.progress.latest(None, limit=0)
+    assert stream.read(start, end) == [(A, 9, 10)]
+    stream.again()
+    stream.clock.now = 1100.0
+    stream.cluster.queues[A] = Bounds(0, 12)
+    return stream, end
+
+
+@pytest.mark.parametrize(
+    ("made_ms", "read"),
+    [
+        (0, []),
+        (998_000, [(ON_OTHER, 2, 5)]),
+        (1_050_000, [(ON_OTHER, 0, 5)]),
+    ],
+)
+@pytest.mark.parametrize("comes", ["before the restart", "after the first batch"])
+def test_a_queue_that_comes_later_begins_when_the_query_of_such_a_spark_began(
+    made_ms: int, read: list[tuple[Queue, int, int]], comes: str
+) -> None:
+    stream, end = latest_and_started_again()
+    stream.cluster.made_ms[ON_OTHER] = made_ms
+    if comes == "before the restart":
+        stream.cluster.queues[ON_OTHER] = Bounds(0, 5)
+        later = stream.progress.latest(None, limit=0)
+        assert stream.read(end, later) == [(A, 10, 12), *read]
+        # A process that reads this batch again gets the same of it.
+        stream.again()
+        stream.cluster.queues[ON_OTHER] = Bounds(0, 6)
+        assert stream.read(end, later) == [(A, 10, 12), *read]
+    else:
+        later = stream.progress.latest(None, limit=0)
+        assert stream.read(end, later) == [(A, 10, 12)]
+        assert stream.progress.latest(None, limit=0) == later
+        stream.cluster.queues[ON_OTHER] = Bounds(0, 5)
+        stream.clock.now += 1
+        # The queue is not in the batch if it holds nothing of the query's time.
+        then = stream.progress.latest(None, limit=0)
+        assert stream.read(later, then) == read
+        if read:
+            assert parse_version(then).since_ms == 1_000_000
+
+
+def test_such_a_spark_keeps_the_time_of_a_query_that_has_nothing_new_at_a_restart() -> None:
+    """Its position is then the start that the new process finds, as that of a new query is."""
+    stream, end = latest_and_started_again()
+    later = stream.progress.latest(end, limit=0)
+    assert stream.read(end, later) == [(A, 10, 12)]
+    stream.again()
+    stream.clock.now = 1200.0
+    idle = stream.progress.latest(None, limit=0)
+    assert stream.read(later, idle) == []
+    stream.cluster.queues[ON_OTHER] = Bounds(0, 5)
+    stream.cluster.made_ms[ON_OTHER] = 1_050_000
+    stream.clock.now += 1
+    assert stream.read(idle, stream.progress.latest(None, limit=0)) == [(ON_OTHER, 0, 5)]
+
+
 def test_such_a_spark_names_a_queue_that_may_not_be_read_at_a_restart() -> None:
     stream = Stream({A: Bounds(0, 9), B: Bounds(0, 5)}, startingOffsets="earliest")
     end = stream.latest(stream.progress.initial())

@@ -79,6 +79,8 @@ class Progress:
     _reported: set[Queue] = field(default_factory=set)
     _last_batch_at: float | None = None
     _planned: dict[str, Any] | None = None
+    _since_ms: int | None = None
+    """When the query of the planned batch began, which its end may not say (Spark 4.1)."""
     _ended: dict[str, Any] | None = None
     """The last end that this process returned."""
 
@@ -136,6 +138,8 @@ class Progress:
         self, given: dict[str, Any], limit: int, *, wait_for_more: bool
     ) -> dict[str, Any]:
         whole = parse_version(given)
+        if given == self._planned:
+            whole = whole._replace(since_ms=self._since_ms)
         position = self._wanted(whole)
         first = self._is_first(position)
         self._refresh_if_due(position)
@@ -230,6 +234,12 @@ class Progress:
         lower = {**((upper.start if is_first else None) or given.offsets), **upper.begun}
         wanted = {queue for queue, at in upper.offsets.items() if at != lower.get(queue)}
         is_untold = upper.start is not None and not is_first
+        self._since_ms = upper.since_ms
+        if upper.start is not None:
+            # Spark 4.1 may have got this end from a process that did not know when the query began,
+            # and a first batch that is read again has a start that is later than its end's.
+            known = {given.since_ms} if is_untold else {given.since_ms, upper.since_ms}
+            self._since_ms = min((at for at in known if at is not None), default=None)
         if is_untold:
             # An end before the start is refused below, and not awaited.
             wanted = {queue for queue in wanted if upper.offsets[queue] >= lower.get(queue, 0)}
@@ -247,6 +257,8 @@ class Progress:
         if is_untold:
             # Spark 4.1 got this end before it passed a start: nothing has compared the start yet.
             lower |= self._begun_anew(given, there, lower)
+        if upper.start is not None:
+            lower |= self._begun_late(self._since_ms, there, lower)
         if is_replayed:
             there |= self._left_of(given, upper, lower)
         return tasks_of(self.options, lower, there, self._seen.bounds, self.cluster)
@@ -321,6 +333,14 @@ class Progress:
             after = self._first_after(bounds[queue], queue, start.marks[queue])
             begun[queue] = min(there[queue], after)
         return begun
+
+    def _begun_late(self, since_ms: int | None, there: Offsets, lower: Offsets) -> Offsets:
+        """Return where a batch begins in queues that its start lacks, and its end does not tell."""
+        new = {queue: self._seen.bounds[queue] for queue in there if queue not in lower}
+        if since_ms is None or not new:
+            return {}
+        begins = self.cluster.offsets_at(new, since_ms)
+        return {queue: min(at, there[queue]) for queue, at in begins.items()}
 
     def _left_of(self, start: Position, end: Position, lower: Offsets) -> Offsets:
         """Return where a batch ends in queues that no longer have the planned messages.
