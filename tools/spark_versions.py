@@ -67,23 +67,33 @@ def newest(wanted: str, known: list[str]) -> str:
 
 def install(release: str) -> Path:
     """Install a release if it is not there, and return its directory."""
+    there = installed().get(release)
+    if there is not None:
+        return there
     folder = ROOT / "target" / "pyspark" / ".".join(release.split(".")[:2])
-    if release not in installed():
-        shutil.rmtree(folder, ignore_errors=True)
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
-        subprocess.run([*pip, str(folder), f"pyspark=={release}", "py4j"], check=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
+    subprocess.run([*pip, str(folder), f"pyspark=={release}", "py4j"], check=True)
     return folder
 
 
-def run(folder: Path) -> int:
-    """Run the Spark tests on a release; their exit status."""
+def run(release: str) -> int:
+    """Run the Spark tests on a release; their exit status, 1 if Python finds another release."""
+    folder = install(release)
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(paths),
         "SPARK_HOME": str(folder / "pyspark"),
     }
-    print(f"PySpark of {folder}", flush=True)
+    program = [sys.executable, "-c", "import pyspark; print(pyspark.__version__)"]
+    found = subprocess.run(
+        program, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    ).stdout.strip()
+    if found != release:
+        print(f"PySpark {release}: {folder} has {found or 'none'}: delete it", file=sys.stderr)
+        return 1
+    print(f"PySpark {release} of {folder}", flush=True)
     tests = [
         sys.executable,
         "-m",
@@ -104,8 +114,12 @@ def main(words: list[str]) -> int:
     gate = importlib.metadata.version("pyspark")
     if not named and wanted.pop(gate, "") is None:
         print(f"PySpark {gate} is the gate's: `make spark` and `make spark-long` run its tests")
-    folders = [install(release) for release in wanted]
-    statuses = [] if "--install-only" in words else [run(folder) for folder in folders]
+    # One after the other: releases of one line have the same directory.
+    if "--install-only" in words:
+        for release in wanted:
+            install(release)
+        return 0
+    statuses = [run(release) for release in wanted]
     return next((status for status in statuses if status), 0)
 
 

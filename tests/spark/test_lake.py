@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tools.spark_versions import installed
 
 pytest.importorskip("pyspark")
 
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     from tests.spark.topic import Topic
 
 ROOT = Path(__file__).resolve().parents[2]
-OF_ICEBERG = ROOT / "target" / "pyspark" / "4.1"
+OF_ICEBERG = next(
+    (path for release, path in installed().items() if release.startswith("4.1.")),
+    ROOT / "target" / "pyspark" / "4.1",
+)
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(3000),

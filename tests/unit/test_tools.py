@@ -173,17 +173,89 @@ def test_the_spark_tests_run_on_the_oldest_line_and_on_the_newest_release(
         (tmp_path / "target/pyspark" / line / f"pyspark-{release}.dist-info").mkdir(parents=True)
     found: list[str] = []
 
-    def install(release: str) -> Path:
+    def run(release: str) -> int:
         found.append(release)
-        return tmp_path
+        return 0
 
     monkeypatch.setattr(spark_versions, "ROOT", tmp_path)
     monkeypatch.setattr(subprocess, "run", answer)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.2.0")
-    monkeypatch.setattr(spark_versions, "install", install)
-    monkeypatch.setattr(spark_versions, "run", lambda _: 0)
+    monkeypatch.setattr(spark_versions, "run", run)
     assert spark_versions.main([]) == 0
     assert found == ran
+
+
+class Index:
+    """A pip that installs an empty PySpark, and a pytest that notes which one it was run on."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.installed: list[str] = []
+
+    def __call__(
+        self, command: list[str], *, env: dict[str, str] | None = None, **_: object
+    ) -> subprocess.CompletedProcess[str]:
+        """Do what a command would."""
+        if "index" in command:
+            text = "Available versions: 4.1.2, 4.1.1"
+            return subprocess.CompletedProcess(command, 0, text)
+        if "install" in command:
+            release = command[-2].removeprefix("pyspark==")
+            pyspark(Path(command[-3]), release)
+            self.installed.append(release)
+            return subprocess.CompletedProcess(command, 0, "")
+        done = START(
+            [sys.executable, "-S", "-c", "import pyspark; print(pyspark.__version__)"],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        if "pytest" in command:
+            self.ran.append(done.stdout.strip())
+        return done
+
+
+START = subprocess.run
+
+
+def pyspark(folder: Path, release: str, content: str = "") -> None:
+    """Make the directory of a release, with the content of another one if that is given."""
+    (folder / "pyspark").mkdir(parents=True)
+    (folder / f"pyspark-{release}.dist-info").mkdir()
+    text = f"__version__ = {(content or release)!r}\n"
+    (folder / "pyspark" / "__init__.py").write_text(text)
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Index:
+    """An index with two releases of one line, and no other."""
+    found = Index()
+    monkeypatch.setattr(spark_versions, "ROOT", tmp_path)
+    monkeypatch.setattr(subprocess, "run", found)
+    return found
+
+
+def test_two_releases_of_one_line_are_run_one_after_the_other(index: Index) -> None:
+    assert spark_versions.main(["4.1.1", "4.1.2"]) == 0
+    assert index.ran == ["4.1.1", "4.1.2"]
+
+
+def test_a_release_is_run_from_the_directory_in_which_it_is(index: Index, tmp_path: Path) -> None:
+    folder = tmp_path / "target/pyspark/4.1.1"
+    pyspark(folder, "4.1.1")
+    assert spark_versions.main(["4.1.1"]) == 0
+    assert spark_versions.install("4.1.1") == folder
+    assert (index.installed, index.ran) == ([], ["4.1.1"])
+
+
+def test_a_directory_with_another_release_is_not_run(
+    index: Index, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pyspark(tmp_path / "target/pyspark/4.1", "4.1.1", content="4.0.0")
+    assert spark_versions.main(["4.1.1"]) == 1
+    assert index.ran == []
+    assert "has 4.0.0: delete it" in capsys.readouterr().err
 
 
 def test_the_nightly_run_counts_what_both_runners_print() -> None:
