@@ -20,7 +20,7 @@ settings.load_profile("untimed")
 _DISK = BrokerOptions()
 
 MAX_RERUNS = 3
-"""Tests of one pytest run that may need a second try (`--reruns`, which the Makefile sets in CI)."""
+"""Tests of one run that may need a second try (`--reruns`, which the Makefile sets in CI)."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
