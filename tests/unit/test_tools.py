@@ -224,7 +224,10 @@ def pyspark(folder: Path, release: str, content: str = "") -> None:
     (folder / "pyspark").mkdir(parents=True)
     (folder / f"pyspark-{release}.dist-info").mkdir()
     text = f"__version__ = {(content or release)!r}\n"
-    (folder / "pyspark" / "__init__.py").write_text(text)
+    module = folder / "pyspark" / "__init__.py"
+    module.write_text(text)
+    # Files of one length and second share their bytecode if it is kept elsewhere.
+    os.utime(module, (0, int(release.replace(".", ""))))
 
 
 @pytest.fixture
