@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyrmq import ConfigError, Producer, PullConsumer, PushConsumer, SimpleConsumer, aio
+from pyrmq._client.options.consumer import ConsumerOptions
+from pyrmq._client.options.producer import Options, ProducerOptions
 from pyrmq._client.options.request_fields import _USED, added_fields
+from pyrmq._client.options.simple import SimpleConsumerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +64,9 @@ def test_each_client_refuses_a_name_that_requests_use(client: Callable[..., Any]
         ({"Signature": "x"}, "has the name 'Signature', which is that of a field"),
         ({"AccessKey": "x"}, "has the name 'AccessKey', which is that of a field"),
         ({"SecurityToken": "x"}, "has the name 'SecurityToken', which is that of a field"),
+        ({"@type": "x"}, "has the name '@type': names that begin with `@` or `$`"),
+        ({"$ref": "x"}, "has the name '$ref': names that begin with `@` or `$`"),
+        ({f"f{n}": "" for n in range(65)}, "has 65 fields, it may have 64"),
         ({"tenant": 7}, "the value of 'tenant' in option `request_fields` is not a text"),
         ({"tenant": "x\x00"}, "is not a text of printable characters"),
         ({"tenant": "\ud800"}, "is not a text of printable characters"),
@@ -77,3 +83,15 @@ def test_fields_are_kept_in_their_order() -> None:
     assert added_fields(None) == []
     assert added_fields({"b2": "", "a1": "ü"}) == [("b2", ""), ("a1", "ü")]
     assert added_fields({"tenant": "x" * 4090})
+    assert len(added_fields({f"f{n}": "" for n in range(64)})) == 64
+    assert added_fields({"a@b": "", "a$": ""}) == [("a@b", ""), ("a$", "")]
+
+
+@pytest.mark.parametrize("options", [ProducerOptions, ConsumerOptions, SimpleConsumerOptions])
+def test_later_changes_of_the_mapping_change_no_request(options: type[Options]) -> None:
+    given = {"tenant": "kitchen"}
+    made: Any = options(name_server="127.0.0.1:9", request_fields=given)
+    given["@type"] = "x"
+    given["tenant"] = "hall"
+    assert made.request_fields == {"tenant": "kitchen"}
+    assert made.client()["request_fields"] == [("tenant", "kitchen")]

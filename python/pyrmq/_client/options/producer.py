@@ -36,6 +36,10 @@ class Options:
         unknown = given.keys() - known
         if unknown:
             raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
+        fields = given.get("request_fields")
+        if isinstance(fields, Mapping):
+            # The trace's producer and requests for patterns of topics read them later, too.
+            given["request_fields"] = dict(fields)
         self.__dict__.update(given)
 
     def client(self) -> dict[str, Any]:

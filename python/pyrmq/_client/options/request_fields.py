@@ -10,6 +10,8 @@ __all__ = ["added_fields"]
 
 _MAX_BYTES = 4096
 """Names and values of all fields: they are sent with every request."""
+_MAX_FIELDS = 64
+"""Servers of ours close a connection on which a request has more than 1,024 fields."""
 
 _OWN_NAMES = """
 AccessKey SecurityToken Signature _UNIQUE_KEY_QUERY a acceptStandardJsonOnly addTopicCount
@@ -42,7 +44,8 @@ def added_fields(given: object) -> list[tuple[str, str]]:
     """Check the option; return the fields in their order.
 
     Raises:
-        ConfigError: It is no mapping of texts, a name is illegal or in use, or it is too long. The
+        ConfigError: It is no mapping of texts, a name is illegal or in use, or there is too
+            much of it. The
             error never contains a value, which may be a secret.
 
     Example:
@@ -56,6 +59,11 @@ def added_fields(given: object) -> list[tuple[str, str]]:
             f"option `request_fields` is of type {type(given).__name__}, it must be a mapping of "
             "names to texts"
         )
+    if len(given) > _MAX_FIELDS:
+        raise ConfigError(
+            f"option `request_fields` has {len(given)} fields, it may have {_MAX_FIELDS}: every "
+            "request carries them"
+        )
     fields: list[tuple[str, str]] = []
     length = 0
     for name, value in given.items():
@@ -63,6 +71,11 @@ def added_fields(given: object) -> list[tuple[str, str]]:
             raise ConfigError(
                 f"option `request_fields` has the name {name!r}, it must be of printable "
                 "characters of ASCII without a space"
+            )
+        if name.startswith(("@", "$")):
+            raise ConfigError(
+                f"option `request_fields` has the name {name!r}: names that begin with `@` or `$` "
+                "are instructions to the JSON parser of Apache's brokers; choose another"
             )
         if name in _USED:
             raise ConfigError(
