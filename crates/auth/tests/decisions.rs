@@ -489,6 +489,7 @@ fn entries_that_contradict_each_other_are_refused() {
         ((pub_, ""), (pub_, ""), Some("Pub")),
         ((r#""Get","Pub""#, ""), (r#""Pub","Sub""#, ""), Some("Pub")),
         ((all, near), (all, far), Some("All")),
+        ((pub_, r#""10.0.0.0/8""#), (pub_, r#""10.0.0.1/8""#), Some("Pub")),
         // An exception to a general entry.
         ((all, ""), (pub_, ""), None),
         ((pub_, r#""10.0.0.0/8""#), (pub_, r#""10.0.0.1""#), None),
