@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyrmq.codes import RequestCode
+from pyrmq.errors import ConfigError
 from pyrmq.server.security import roles, watched
 from pyrmq.server.security.directory import make_secure
 from pyrmq.server.security.roles import add_user, policies_of
@@ -79,6 +80,51 @@ def test_two_writers_of_one_file_never_write_into_one(
     monkeypatch.setattr(os, "fsync", sync)
     write_private(str(file), b"the first")
     assert file.read_bytes() == b"the first"
+
+
+def test_policies_that_contradict_each_other_are_used_and_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_secure(tmp_path / "secure")
+    file = tmp_path / "secure" / "users.json"
+    known = json.loads(file.read_bytes())
+    entries = [
+        {"resource": f"Topic:{topic}", "actions": ["Pub", "Get"], "decision": decision}
+        for topic in ("a", "b")
+        for decision in ("Allow", "Deny")
+    ]
+    acls = known["acls"]
+    known["acls"] = [{"subject": "User:app", "policies": [{"entries": entries}]}]
+    write_private(str(file), json.dumps(known).encode())
+
+    def lines(level: str) -> list[str]:
+        found = [one.getMessage() for one in caplog.records if one.levelname == level]
+        caplog.clear()
+        return found
+
+    expected = [
+        f"in `{file}`, entries of User:app for Topic:{topic} contradict each other: they allow and "
+        "deny Pub, Get from the same addresses; keep one of them: until then, the one that denies "
+        "counts"
+        for topic in ("a", "b")
+    ]
+    server = UserFile(str(file), "DefaultCluster", authorization=True)
+    assert lines("ERROR") == expected
+    # A user is added beside them, with a warning; the server reads the file again.
+    add(tmp_path / "secure", "bob")
+    assert lines("WARNING") == expected
+    assert server.reload()
+    assert lines("ERROR") == expected
+    body = json.dumps({"policies": [{"entries": entries[:2]}]}).encode()
+    change = (RequestCode.AUTH_UPDATE_ACL, {"subject": "User:bob"}, body)
+    with pytest.raises(ConfigError, match="entries of User:bob for Topic:a contradict each other"):
+        server.change(*change)
+    # Another request is not refused for them, and does not report them again.
+    server.change(RequestCode.AUTH_DELETE_USER, {"username": "bob"}, b"")
+    assert not caplog.records
+    write_private(str(file), json.dumps(known | {"acls": acls}).encode())
+    assert server.reload()
+    assert not caplog.records
 
 
 def test_a_change_does_not_wait_for_ever_for_another_one(

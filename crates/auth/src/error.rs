@@ -93,15 +93,17 @@ pub enum AuthError {
         /// The permission that comes later.
         second: String,
     },
-    /// Two entries of a subject decide differently about one action on one resource from the same addresses.
+    /// Entries of a subject decide differently about actions on one resource from the same addresses.
     #[error(
-        "two entries for {resource} contradict each other: one allows {action}, one denies it, from the same addresses; keep one of them"
+        "entries of {subject} for {resource} contradict each other: they allow and deny {actions} from the same addresses; keep one of them"
     )]
     TwoDecisions {
+        /// The user that has them, as `User:name`.
+        subject: String,
         /// The resource.
         resource: String,
-        /// The action.
-        action: &'static str,
+        /// The actions, with commas.
+        actions: String,
     },
     /// No account has this access key. The words are Apache's.
     #[error("The accesskey[{0}] corresponding to accessConfig has been deleted failed: no account has it")]

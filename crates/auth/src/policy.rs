@@ -154,21 +154,6 @@ impl PolicyEntry {
                     .any(|(_, network)| network.contains(source)))
     }
 
-    /// An action that both entries name, for one resource and the same addresses, but decide differently. A general
-    /// entry beside an exception to it (all actions and one, a network and an address in it) is no contradiction.
-    fn contradiction(&self, other: &Self) -> Option<Action> {
-        if self.decision == other.decision || self.resource != other.resource {
-            return None;
-        }
-        let has_all = |one: &Self, other: &Self| {
-            let mut networks = one.source_ips.iter().map(|(_, network)| network);
-            networks.all(|network| other.source_ips.iter().any(|(_, known)| known == network))
-        };
-        let is_same_sources = has_all(self, other) && has_all(other, self);
-        let mut actions = self.actions.iter().copied();
-        actions.find(|action| is_same_sources && other.actions.contains(action))
-    }
-
     /// Which of two matching entries decides: the more specific one; if they are equally specific, the one that denies.
     fn precedence(&self, other: &Self) -> Ordering {
         let rank = |entry: &Self| match (entry.resource.kind, entry.resource.pattern) {
@@ -184,21 +169,36 @@ impl PolicyEntry {
     }
 }
 
-/// Refuses entries that contradict each other.
-fn check_agreement(entries: &[PolicyEntry]) -> Result<(), AuthError> {
-    // By resource, since a subject may have thousands of entries.
-    let mut by_resource: BTreeMap<String, Vec<&PolicyEntry>> = BTreeMap::new();
+/// Finds actions that one entry allows and another one denies, on one resource and from the same addresses. A general
+/// entry beside an exception to it (all actions and one, a network and an address in it) is no contradiction.
+fn find_contradictions(entries: &[PolicyEntry]) -> BTreeMap<String, Vec<Action>> {
+    // By resource and addresses, since a subject may have thousands of entries for one resource.
+    let mut decisions: BTreeMap<(String, Vec<Network>), [Vec<Action>; 2]> = BTreeMap::new();
+    let mut found: BTreeMap<String, Vec<Action>> = BTreeMap::new();
     for entry in entries {
-        let others = by_resource.entry(entry.resource.to_string()).or_default();
-        if let Some(action) = others.iter().find_map(|other| other.contradiction(entry)) {
-            return Err(AuthError::TwoDecisions {
-                resource: entry.resource.to_string(),
-                action: action.name(),
-            });
+        let mut networks: Vec<_> = entry.source_ips.iter().map(|(_, network)| *network).collect();
+        networks.sort_unstable();
+        networks.dedup();
+        let key = (entry.resource.to_string(), networks);
+        let [allowed, denied] = decisions.entry(key).or_default();
+        let (own, other) = match entry.decision {
+            Decision::Allow => (allowed, denied),
+            Decision::Deny => (denied, allowed),
+        };
+        for action in &entry.actions {
+            if own.contains(action) {
+                continue;
+            }
+            own.push(*action);
+            if other.contains(action) {
+                let actions = found.entry(entry.resource.to_string()).or_default();
+                if !actions.contains(action) {
+                    actions.push(*action);
+                }
+            }
         }
-        others.push(entry);
     }
-    Ok(())
+    found
 }
 
 /// All policies of one subject.
@@ -209,8 +209,8 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Reads policies as requests and files have them. Several entries for one resource stay side by side, unless they
-    /// contradict each other: Apache keeps such entries, and takes the one that allows or the last one.
+    /// Reads policies as requests and files have them. Several entries for one resource stay side by side, also if
+    /// they contradict each other. See [`Self::contradictions`].
     pub fn read(policies: &[PolicyInfo]) -> Result<Self, AuthError> {
         let mut acl = Self::default();
         for policy in policies {
@@ -226,8 +226,6 @@ impl Acl {
         if acl.is_empty() {
             return Err(wrong("policies", "", "give at least one policy"));
         }
-        check_agreement(&acl.custom)?;
-        check_agreement(&acl.default)?;
         Ok(acl)
     }
 
@@ -258,6 +256,24 @@ impl Acl {
     /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.custom.is_empty() && self.default.is_empty()
+    }
+
+    /// Returns what contradicts itself here: the entry that denies decides then. Apache takes the one that allows or
+    /// the last one.
+    pub fn contradictions(&self, subject: &str) -> Vec<AuthError> {
+        let found = [&self.custom, &self.default].into_iter();
+        let found = found.flat_map(|entries| find_contradictions(entries));
+        found
+            .map(|(resource, actions)| AuthError::TwoDecisions {
+                subject: subject.to_owned(),
+                resource,
+                actions: actions
+                    .into_iter()
+                    .map(Action::name)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })
+            .collect()
     }
 
     /// Whether one of its resources contains a text.

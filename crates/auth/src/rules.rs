@@ -107,7 +107,8 @@ fn user_of(subject: &str) -> Result<&str, AuthError> {
 }
 
 impl Rules {
-    /// Reads a file's text. Anything unknown, missing or contradictory is an error.
+    /// Reads a file's text. Anything unknown or missing is an error. Policies that contradict each other are none,
+    /// since a server of Apache starts with them. See [`Self::contradictions`].
     pub fn parse(text: &[u8]) -> Result<Self, AuthError> {
         let json = Json::parse(text)?;
         check_keys(&json, &["users", "acls"], "the file")?;
@@ -138,7 +139,8 @@ impl Rules {
             if rules.acls.contains_key(name) {
                 return Err(AuthError::Twice { what: subject });
             }
-            rules.put_acl(&subject, &info)?;
+            let acl = rules.read_acl(name, &info)?;
+            rules.acls.insert(name.to_owned(), acl);
         }
         if rules.users.is_empty() {
             return Err(AuthError::NoUsers);
@@ -303,13 +305,28 @@ impl Rules {
         }
     }
 
-    /// Adds policies to those of a user; entries for the same resource are replaced (3006 and 3007).
-    pub fn put_acl(&mut self, subject: &str, info: &AclInfo) -> Result<(), AuthError> {
-        let name = user_of(subject)?;
+    fn read_acl(&self, name: &str, info: &AclInfo) -> Result<Acl, AuthError> {
         if !self.users.contains_key(name) {
             return Err(AuthError::NoUser(name.to_owned()));
         }
-        let acl = Acl::read(info.policies.as_deref().unwrap_or_default())?;
+        Acl::read(info.policies.as_deref().unwrap_or_default())
+    }
+
+    /// Returns which policies contradict each other: the one that denies decides then.
+    pub fn contradictions(&self) -> Vec<AuthError> {
+        let acls = self.acls.iter();
+        acls.flat_map(|(name, acl)| acl.contradictions(&format!("User:{name}")))
+            .collect()
+    }
+
+    /// Adds policies to those of a user; entries for the same resource are replaced (3006 and 3007). Policies that
+    /// contradict each other are refused.
+    pub fn put_acl(&mut self, subject: &str, info: &AclInfo) -> Result<(), AuthError> {
+        let name = user_of(subject)?;
+        let acl = self.read_acl(name, info)?;
+        if let Some(error) = acl.contradictions(subject).into_iter().next() {
+            return Err(error);
+        }
         self.acls.entry(name.to_owned()).or_default().merge(acl);
         Ok(())
     }

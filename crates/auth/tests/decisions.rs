@@ -469,7 +469,7 @@ fn entries_of_one_resource_stand_side_by_side() {
 }
 
 #[test]
-fn entries_that_contradict_each_other_are_refused() {
+fn entries_that_contradict_each_other_are_found_and_refused_in_requests() {
     let entry = |actions: &str, sources: &str, decision: &str| {
         format!(
             r#"{{"resource":"Topic:a","actions":[{actions}],"sourceIps":[{sources}],"decision":"{decision}"}}"#
@@ -500,18 +500,21 @@ fn entries_that_contradict_each_other_are_refused() {
             let entries = [entry(first.0, first.1, one), entry(second.0, second.1, other)];
             for kind in ["Custom", "Default"] {
                 let list = list(&entries, kind);
-                let refused = Rules::parse(list.as_bytes()).err().map(|error| error.to_string());
-                let Some(action) = action.filter(|_| one != other) else {
-                    assert_eq!(refused, None, "{list}");
-                    continue;
-                };
-                let text = refused.unwrap();
-                assert!(
-                    text.contains(&format!(
-                        "for Topic:a contradict each other: one allows {action},"
-                    )),
-                    "{text}"
-                );
+                let rules = Rules::parse(list.as_bytes()).unwrap();
+                let found: Vec<_> = rules.contradictions().iter().map(ToString::to_string).collect();
+                let expected = action.filter(|_| one != other).map(|action| {
+                    format!(
+                        "entries of User:bob for Topic:a contradict each other: they allow and deny {action} from \
+                         the same addresses; keep one of them"
+                    )
+                });
+                assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{list}");
+                // The entry that denies counts, as it did before anything was reported.
+                let both = (first, second) == ((pub_, ""), (pub_, "")) && one != other;
+                if both && kind == "Custom" {
+                    let guard = Guard::new("C", Switches { authorization: true }, rules);
+                    assert!(guard.refusal(&bob(send("a")), at("1.1.1.1")).is_some(), "{list}");
+                }
             }
         }
     }
@@ -528,6 +531,48 @@ fn entries_that_contradict_each_other_are_refused() {
     for code in [request::AUTH_CREATE_ACL, request::AUTH_UPDATE_ACL] {
         let error = changed(&rules, code, &fields, body.as_bytes()).unwrap_err();
         assert!(matches!(error, AuthError::TwoDecisions { .. }), "{error}");
+        assert!(
+            error.to_string().starts_with("entries of User:bob for Topic:a "),
+            "{error}"
+        );
+    }
+    // Any other request is served beside such a list, and one for the resource mends it.
+    let entries = [entry(pub_, "", "Allow"), entry(pub_, "", "Deny")];
+    let rules = Rules::parse(list(&entries, "Custom").as_bytes()).unwrap();
+    for (entry, left) in [
+        (entry(r#""Get""#, "", "Allow").replace("Topic:a", "Topic:b"), 1),
+        (entry(r#""Get""#, "", "Allow"), 0),
+    ] {
+        let body = format!(r#"{{"policies":[{{"entries":[{entry}]}}]}}"#);
+        let after = changed(&rules, request::AUTH_UPDATE_ACL, &fields, body.as_bytes()).unwrap();
+        let again = Rules::parse(&after.to_text()).unwrap();
+        assert_eq!(again.contradictions().len(), left, "{entry}");
+    }
+}
+
+#[test]
+fn many_entries_of_one_resource_are_compared() {
+    // Comparing each with each would take minutes.
+    let entries: Vec<_> = (0..20_000)
+        .map(|at| {
+            let decision = if at % 2 == 0 { "Allow" } else { "Deny" };
+            let source = format!("10.0.{}.{}", at / 250, at % 250);
+            format!(
+                r#"{{"resource":"Topic:a","actions":["Pub"],"sourceIps":["{source}"],"decision":"{decision}"}}"#
+            )
+        })
+        .collect();
+    for (last, count) in [("Allow", 0), ("Deny", 1)] {
+        let last = format!(
+            r#"{{"resource":"Topic:a","actions":["Pub"],"sourceIps":["10.0.0.0"],"decision":"{last}"}}"#
+        );
+        let list = format!(
+            r#"{{"users":[{{"username":"bob","password":"bob-pw"}}],"acls":[{{"subject":"User:bob","policies":[
+            {{"entries":[{},{last}]}}]}}]}}"#,
+            entries.join(",")
+        );
+        let rules = Rules::parse(list.as_bytes()).unwrap();
+        assert_eq!(rules.contradictions().len(), count);
     }
 }
 

@@ -115,6 +115,14 @@ impl Guard {
         self.inner.rules().user_count()
     }
 
+    /// Which policies contradict each other, as texts.
+    fn contradictions(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        enter::compute(py, || {
+            let found = self.inner.rules().contradictions();
+            Ok::<_, Error>(found.iter().map(ToString::to_string).collect())
+        })
+    }
+
     /// How many requests were refused.
     #[getter]
     fn refused(&self) -> u64 {

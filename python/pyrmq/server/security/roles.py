@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyrmq import _core
 from pyrmq.errors import ConfigError
 from pyrmq.server.security.directory import SECRET_BYTES, credentials_text
+from pyrmq.server.security.users import report_contradictions
 from pyrmq.server.security.watched import changing_alone, read_private, write_private
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ROLES", "add_user", "checked", "policies_of"]
 
 ROLES = ("producer", "consumer", "operator", "read-only")
+_WARNING = 30  # of `logging`, which is imported when there is something to write
 _OF_OPERATOR = ("Create", "Update", "Delete", "Get", "List")
 _OF_READER = ("Get", "List")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", re.ASCII)
@@ -99,7 +101,7 @@ def add_user(directory: str | os.PathLike[str], name: str, entries: list[dict[st
 
 def _add(root: str, file: str, name: str, entries: list[dict[str, Any]]) -> str:
     text, _ = read_private("passwords", file)
-    checked(text, file)
+    _guard_of(text, file)
     known: dict[str, Any] = json.loads(text)
     if name in {user["username"] for user in known["users"]}:
         raise ConfigError(f"`{file}` already has a user `{name}`")
@@ -127,7 +129,7 @@ def _add(root: str, file: str, name: str, entries: list[dict[str, Any]]) -> str:
 
 
 def checked(text: bytes, file: str) -> bytes:
-    """Return the text of a file of users if a server could use it.
+    """Return the text of a file of users if a server could use it; warn of contradictions in it.
 
     Raises:
         ConfigError: It could not; the text names the file.
@@ -138,11 +140,15 @@ def checked(text: bytes, file: str) -> bytes:
         ...
         pyrmq.errors.ConfigError: cannot use `users.json`: it has no users: ...
     """
+    report_contradictions(_guard_of(text, file), file, _WARNING)
+    return text
+
+
+def _guard_of(text: bytes, file: str) -> _core.Guard:
     try:
-        _core.Guard("", True, text)
+        return _core.Guard("", True, text)
     except ConfigError as error:
         raise ConfigError(f"cannot use `{file}`: {error}") from error
-    return text
 
 
 def _entry(resource: str, *actions: str) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 The file is JSON, with the objects of Apache's requests 3001 to 3010; `crates/auth/src/rules.rs`
 shows it. A file that cannot be used stops a start; while the server runs, it is reported and the
-old users and policies stay in force.
+old users and policies stay in force. A file with policies that contradict each other is used, as by
+Apache's servers, and reported.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from pyrmq.server.security.watched import (
 
 if TYPE_CHECKING:
     from pyrmq.config import Options
+
+
+# Levels of `logging`, which is imported when there is something to write.
+_ERROR = 40
 
 
 def own_credentials(options: Options) -> _core.Credentials | None:
@@ -59,6 +64,35 @@ def user_file(options: Any, cluster: str) -> UserFile | None:  # noqa: ANN401 - 
     return UserFile(expanded(options.auth_config_path), cluster, options.authorization_enabled)
 
 
+_MOST_LINES = 20
+"""How many contradictions of one file are in the log."""
+
+
+def report_contradictions(guard: _core.Guard, path: str, level: int) -> None:
+    """Write to the log which policies of a file contradict each other.
+
+    Args:
+        guard: The policies.
+        path: The file.
+        level: Level of the lines, as in `logging`.
+
+    Example:
+        >>> report_contradictions(guard, "users.json", 40)  # doctest: +SKIP
+    """
+    found = guard.contradictions()
+    if not found:
+        return
+    from pyrmq._client import log
+
+    logger = log.get("pyrmq.config")
+    for each in found[:_MOST_LINES]:
+        logger.log(level, "in `%s`, %s: until then, the one that denies counts", path, each)
+    if len(found) > _MOST_LINES:
+        logger.log(
+            level, "in `%s`, %d further resources are like that", path, len(found) - _MOST_LINES
+        )
+
+
 class UserFile(Watched):
     """The file of users and policies, and the version that is in force.
 
@@ -74,6 +108,7 @@ class UserFile(Watched):
             self.guard = _core.Guard(cluster, authorization, text)
         except ConfigError as error:
             raise ConfigError(f"cannot use `{path}`: {error}") from error
+        report_contradictions(self.guard, path, _ERROR)
 
     def change(self, code: int, fields: dict[str, str], body: bytes) -> None:
         """Apply a request (3001 to 3003, 3006 to 3008): first on disk, then in force.
@@ -96,4 +131,5 @@ class UserFile(Watched):
         text, seen = read_private("passwords", self.path)
         self.guard.replace(text)
         self._seen = seen
+        report_contradictions(self.guard, self.path, _ERROR)
         return f"{self.guard.users} users in {self.path}"
