@@ -23,6 +23,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(3);
 /// A broker that answers "nothing there" sooner than this does not hold pulls, so it is pulled less often.
 const MIN_HOLD: Duration = Duration::from_millis(5);
+/// Bodies below this are copied. They are slices of a buffer that a connection reads several answers into, of up to
+/// 256 KiB, which each slice keeps alive. Longer ones have a buffer of their own.
+const COPIED_BELOW: usize = 64 * 1024;
 
 impl ConsumerShared {
     /// Sends the queue's next pull if it wants one.
@@ -372,12 +375,58 @@ impl PullAnswer {
 
     /// Finds the records that `queue` wants.
     fn into_chunk(self, queue: &ProcessQueue, address: &str) -> Result<Chunk, ClientError> {
-        inner_batch::unwrapped(self.body, queue.next_pull.unwrap_or(0))
+        let body = if self.body.len() < COPIED_BELOW {
+            Bytes::copy_from_slice(&self.body)
+        } else {
+            self.body
+        };
+        inner_batch::unwrapped(body, queue.next_pull.unwrap_or(0))
             .and_then(|body| Chunk::new(queue.key.clone(), body, self.next_offset, &queue.subscription))
             .map_err(|source| ClientError::UnreadableAnswer {
                 what: WHAT,
                 address: address.to_owned(),
                 source,
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COPIED_BELOW, PullAnswer};
+    use crate::consumer::process_queue::{ProcessQueue, QueueKey};
+    use crate::session::membership::Subscription;
+    use bytes::Bytes;
+    use pyrmq_remoting::codes::response;
+    use pyrmq_testkit::new_record;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_short_answer_does_not_keep_the_buffer_that_it_was_read_into() {
+        let key = QueueKey {
+            topic: "orders".into(),
+            broker: "b".into(),
+            queue_id: 0,
+        };
+        let subscription = Arc::new(Subscription::tags_of("*", 0));
+        let queue = ProcessQueue::new(Arc::new(key), subscription, 1);
+        let mut records = Vec::new();
+        new_record("orders", 0, 0).encode(&mut records).unwrap();
+        let one = records.len();
+        let many = COPIED_BELOW.div_ceil(one);
+        let mut buffer = records.repeat(many);
+        buffer.resize(256 * 1024, 0);
+        for (count, is_copied) in [(1, true), (many - 1, true), (many, false)] {
+            let whole = Bytes::from(buffer.clone());
+            let answer = PullAnswer {
+                code: response::SUCCESS,
+                next_offset: 1,
+                first: 0,
+                last: 1,
+                replica: 0,
+                body: whole.slice(..one * count),
+            };
+            let chunk = answer.into_chunk(&queue, "b:1").unwrap();
+            assert_eq!((chunk.len(), whole.is_unique()), (count, is_copied));
+        }
     }
 }
