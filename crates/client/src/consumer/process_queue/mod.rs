@@ -385,7 +385,8 @@ mod tests {
             queue_id: 0,
         });
         let subscription = Arc::new(Subscription::tags_of("*", 0));
-        for queues in [1, 256] {
+        // With 4,096 the head of an answer is a large part of its share.
+        for queues in [1, 256, 4096] {
             let share = Share::new(64 << 20, None, queues);
             let mut queue = ProcessQueue::new(key.clone(), subscription.clone(), 1);
             queue.restart(0, 1);

@@ -1,5 +1,7 @@
 //! The limit on fetched messages, shared evenly by the queues.
 
+use crate::consumer::process_queue::chunk::HEAD_BYTES;
+
 /// Maximum number of bytes that one pull requests, which is also the maximum that our brokers give.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 /// Of the memory of an answer at least this many parts are its messages, and one is what is kept about them: 16 bytes
@@ -26,12 +28,14 @@ impl Share {
 
     /// Memory that one answer may need: half the share, so that the next one comes while the last is handed out.
     pub(crate) fn answer_memory(self) -> usize {
-        (self.bytes / 2).clamp(1, MAX_ANSWER_BYTES / MESSAGE_PARTS * (MESSAGE_PARTS + 1))
+        let most = MAX_ANSWER_BYTES / MESSAGE_PARTS * (MESSAGE_PARTS + 1) + HEAD_BYTES;
+        (self.bytes / 2).clamp(1, most)
     }
 
-    /// Bytes of messages to request at once.
+    /// Bytes of messages to request at once. What an answer keeps besides is left free, or of a tiny share a quarter.
     pub(crate) fn answer_bytes(self) -> usize {
         let memory = self.answer_memory();
+        let memory = memory - HEAD_BYTES.min(memory / 4);
         (memory - memory / (MESSAGE_PARTS + 1)).clamp(1, MAX_ANSWER_BYTES)
     }
 
