@@ -189,6 +189,32 @@ fn a_name_is_looked_up_at_once_when_nobody_answers() {
     send(&producer, "after-its-silence").unwrap();
 }
 
+#[test]
+fn a_name_that_has_moved_is_followed_by_all_requests_in_progress() {
+    let here = World::new(1);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let zone = Zone::of(&[silent.local_addr().unwrap()]);
+    let producer = here.producer(|options| {
+        options.client.name_servers = vec![NAME.to_owned()];
+        options.client.resolver = zone.clone();
+        options.client.request_timeout = Duration::from_millis(200);
+        options.client.route_interval = Duration::from_hours(1);
+    });
+    let find = |topic: &str| {
+        let (routes, topic) = (producer.routes().clone(), Arc::from(topic));
+        async move { routes.get(&topic).await }
+    };
+    let error = here.runtime.block_on(find("first")).unwrap_err();
+    assert!(matches!(error, ClientError::NameServers { .. }), "{error:?}");
+    zone.set_answer(&[here.names]);
+    let topics = (0..16).map(|number| format!("t{number}"));
+    // All are sent to the silent address before any of them has waited long enough.
+    let waits: Vec<_> = topics.map(|topic| here.runtime.spawn(find(&topic))).collect();
+    for wait in waits {
+        here.runtime.block_on(wait).unwrap().unwrap();
+    }
+}
+
 /// A DNS server that receives queries and never answers.
 #[derive(Debug, Default)]
 struct SilentZone {

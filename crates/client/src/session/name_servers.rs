@@ -26,6 +26,8 @@ pub struct NameServers {
     address_server: Option<AddressServer>,
     // Guards the list as it is now.
     list: Mutex<NameServerList>,
+    // Held by the refresh in flight. Those that wait for it use its result.
+    refreshing: tokio::sync::Mutex<()>,
     current: AtomicUsize,
     timeout: Duration,
     fresh: Duration,
@@ -39,6 +41,9 @@ struct NameServerList {
     missing: Option<String>,
     // What each name stood for when it was last looked up.
     found: HashMap<String, Vec<SocketAddr>>,
+    // How often it was refreshed, and how often that has changed an address.
+    refreshes: u64,
+    changes: u64,
 }
 
 /// Why a round of requests gave no result.
@@ -62,7 +67,10 @@ impl NameServers {
                 made: None,
                 missing: None,
                 found: HashMap::new(),
+                refreshes: 0,
+                changes: 0,
             }),
+            refreshing: tokio::sync::Mutex::default(),
             current: AtomicUsize::new(crate::random(1 << 16)),
             given,
             address_server: options.address_server.clone(),
@@ -100,7 +108,10 @@ impl NameServers {
             self.refresh().await;
         }
         loop {
-            let addresses = self.addresses();
+            let (addresses, changes) = {
+                let list = self.list();
+                (list.addresses.clone(), list.changes)
+            };
             let failed = match self.request_in_turn(&addresses, what, &command, &read).await {
                 Ok(found) => return Ok(found),
                 Err(failed) => failed,
@@ -111,7 +122,9 @@ impl NameServers {
             }
             if !renewed {
                 renewed = true;
-                if self.refresh().await || self.addresses() != addresses {
+                self.refresh().await;
+                // Another request may have made the change since the attempt.
+                if self.list().changes != changes {
                     continue;
                 }
             }
@@ -197,8 +210,17 @@ impl NameServers {
         }
     }
 
-    /// Queries the address server, if there is one, and resolves the host names. True if an address has changed.
-    async fn refresh(&self) -> bool {
+    /// Refreshes the list. If that is already in progress, waits for its end.
+    async fn refresh(&self) {
+        let before = self.list().refreshes;
+        let _in_flight = self.refreshing.lock().await;
+        if self.list().refreshes == before {
+            self.refresh_now().await;
+        }
+    }
+
+    /// Queries the address server, if there is one, and resolves the host names.
+    async fn refresh_now(&self) {
         let (names, missing) = self.resolve_list().await;
         let mut addresses = Vec::with_capacity(names.len());
         let mut found = HashMap::with_capacity(names.len());
@@ -220,12 +242,12 @@ impl NameServers {
             made: Some(Instant::now()),
             missing,
             found,
+            refreshes: 0,
+            changes: 0,
         };
-        let left = self.take(made);
-        for address in &left {
+        for address in &self.take(made) {
             self.client.retire(address);
         }
-        !left.is_empty()
     }
 
     /// The list, or why there is none.
@@ -247,9 +269,10 @@ impl NameServers {
     }
 
     /// Replaces the list. Returns the addresses whose connections are no longer needed.
-    fn take(&self, new: NameServerList) -> Vec<String> {
+    fn take(&self, mut new: NameServerList) -> Vec<String> {
         let mut list = self.list();
-        if list.addresses != new.addresses {
+        let is_other = list.addresses != new.addresses;
+        if is_other {
             tracing::info!(addresses = ?new.addresses, "name servers");
         }
         let gone = list.addresses.iter().filter(|old| !new.addresses.contains(*old));
@@ -257,7 +280,9 @@ impl NameServers {
             .found
             .iter()
             .filter(|(name, old)| new.found.get(*name).is_some_and(|now| now != *old));
-        let left = gone.chain(moved.map(|(name, _)| name)).cloned().collect();
+        let left: Vec<String> = gone.chain(moved.map(|(name, _)| name)).cloned().collect();
+        new.refreshes = list.refreshes + 1;
+        new.changes = list.changes + u64::from(is_other || !left.is_empty());
         *list = new;
         left
     }
