@@ -30,12 +30,21 @@ impl RequestHook for Recorder {
     }
 }
 
-#[test]
-fn a_hook_sees_each_attempt_of_a_send() {
-    let world = World::new(1);
-    world.script(0, &[Act::Say(response::SYSTEM_BUSY)]);
-    let hook = Arc::new(Recorder::default());
-    let producer = world.producer(|options| options.client.hook = Some(hook.clone()));
+/// Panics after each request.
+#[derive(Debug)]
+struct Broken;
+
+impl RequestHook for Broken {
+    fn before(&self, _: &mut Command) {}
+
+    fn after(&self, _: i32, _: &Result<Command, NetError>, _: Duration) {
+        panic!("a hook that panics");
+    }
+}
+
+/// Sends a message with this hook, and returns the outcome.
+fn send(world: &World, hook: Arc<dyn RequestHook>) -> SendOutcome {
+    let producer = world.producer(|options| options.client.hook = Some(hook));
     let topic: Arc<str> = "orders".into();
     let properties = Properties::new("orders", producer.ids());
     let id = properties.message_id().to_owned();
@@ -46,11 +55,26 @@ fn a_hook_sees_each_attempt_of_a_send() {
     let (sender, receiver) = channel();
     let done = Box::new(move |outcome: SendOutcome| sender.send(outcome).unwrap());
     producer.send(outgoing, permit, WAIT, done);
-    assert_eq!(receiver.recv().unwrap().unwrap().attempts, 2);
+    receiver.recv().unwrap()
+}
+
+#[test]
+fn a_hook_sees_each_attempt_of_a_send() {
+    let world = World::new(1);
+    world.script(0, &[Act::Say(response::SYSTEM_BUSY)]);
+    let hook = Arc::new(Recorder::default());
+    assert_eq!(send(&world, hook.clone()).unwrap().attempts, 2);
     let seen = hook.0.lock().unwrap().clone();
     let of_sends = seen.iter().filter(|(code, _)| *code == request::SEND_MESSAGE_V2);
     let of_sends: Vec<_> = of_sends.map(|(_, what)| *what).collect();
     assert_eq!(of_sends, ["before", "refused", "before", "stored"]);
     let route = (request::GET_ROUTEINFO_BY_TOPIC, "before");
     assert_eq!(seen.first(), Some(&route));
+}
+
+#[test]
+fn a_hook_that_panics_loses_no_outcome() {
+    let world = World::new(1);
+    world.script(0, &[Act::Say(response::SYSTEM_BUSY)]);
+    assert_eq!(send(&world, Arc::new(Broken)).unwrap().attempts, 2);
 }

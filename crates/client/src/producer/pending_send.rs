@@ -21,7 +21,7 @@ use crate::producer::verdict::{Verdict, is_illegal, is_missing_queue};
 use crate::session::routes::{RouteResult, TopicRoute};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::properties::names;
-use pyrmq_remoting::net::NetError;
+use pyrmq_remoting::net::{NetError, call_after};
 use pyrmq_remoting::sync::Completion;
 use pyrmq_remoting::{Command, clock};
 use pyrmq_routing::route::PublishedQueue;
@@ -84,7 +84,7 @@ impl Completion<Result<Command, NetError>> for PendingSend {
     fn complete(mut self: Box<Self>, outcome: Result<Command, NetError>) {
         if let Some(hook) = self.shared.client.hook() {
             let took = self.attempt_started.elapsed();
-            hook.after(self.outgoing.request_code(), &outcome, took);
+            call_after(&**hook, self.outgoing.request_code(), &outcome, took);
         }
         // It is set from the first attempt on.
         if let Some(queue) = self.queue.take() {

@@ -13,6 +13,7 @@ use crate::net::socket::tls::{ClientTls, ServerTls};
 use crate::net::{AuditLog, CodeSet, Limits, NetError, Peer, ProxySources};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,13 +51,20 @@ pub struct AdminPort {
 /// Called around each request of one client (Apache `RPCHook`). Each of the clients that share connections has its own.
 pub trait RequestHook: Send + Sync + fmt::Debug + 'static {
     /// Changes a request before it is signed and queued; again for each further attempt. It runs in the thread that
-    /// sends, and must not block.
+    /// sends, possibly under the lock of a connection: it must not block, and must not use the client.
     fn before(&self, request: &mut Command);
 
     /// Sees the outcome of a request with this code, and the time since it was sent. Nothing comes back for a oneway
     /// request. It runs in the connection's task, or in the thread that sends if nothing could be queued, and must not
-    /// block.
+    /// block. A panic in it is logged, and the sender gets the outcome all the same.
     fn after(&self, _code: i32, _outcome: &Result<Command, NetError>, _took: Duration) {}
+}
+
+/// Calls [`RequestHook::after`]. A panic in it must not lose the outcome.
+pub fn call_after(hook: &dyn RequestHook, code: i32, outcome: &Result<Command, NetError>, took: Duration) {
+    if catch_unwind(AssertUnwindSafe(|| hook.after(code, outcome, took))).is_err() {
+        tracing::error!(code, "the hook after a request panicked");
+    }
 }
 
 /// Adds the same fields to each request. None may have the name of a field of the request's own.

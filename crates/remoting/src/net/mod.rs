@@ -46,7 +46,9 @@ pub use client::{Client, WeakClient};
 pub use code_set::CodeSet;
 pub use error::{CloseReason, NetError, Retry};
 pub use faulty_link::{Direction, DirectionFaults, FaultyLink, Passage};
-pub use hooks::{AdminPort, Refused, RequestCheck, RequestFields, RequestHook, RequestSigner, Security};
+pub use hooks::{
+    AdminPort, Refused, RequestCheck, RequestFields, RequestHook, RequestSigner, Security, call_after,
+};
 pub use limits::descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use limits::partial_frames::UnfinishedFrames;
 pub use limits::{ClientLimits, Limits, RateLimits};

@@ -10,7 +10,7 @@ mod members;
 use crate::command::{Command, FLAG_ONEWAY, FLAG_RESPONSE};
 use crate::net::client::call::Call;
 use crate::net::client::links::Links;
-use crate::net::hooks::{RequestHook, Security};
+use crate::net::hooks::{RequestHook, Security, call_after};
 use crate::net::link::RetireAddress;
 use crate::net::link::outbound_request::{Commanded, Framed, Request};
 use crate::net::link::pending::{Callback, MemberId, OutboundRequest};
@@ -173,7 +173,7 @@ impl Client {
             Some(hook) => {
                 let (hook, code, began) = (hook.clone(), command.code, Instant::now());
                 Box::new(move |outcome| {
-                    hook.after(code, &outcome, began.elapsed());
+                    call_after(&*hook, code, &outcome, began.elapsed());
                     callback(outcome);
                 })
             }
