@@ -11,6 +11,7 @@ pub mod name_servers;
 mod namespace;
 pub mod options;
 mod route_lookup;
+pub mod route_refresh;
 pub mod routes;
 pub mod topic_name;
 mod topic_route;

@@ -5,6 +5,7 @@
 
 use crate::error::ClientError;
 use crate::session::name_servers::NameServers;
+use crate::session::route_refresh::RouteRefresh;
 pub(crate) use crate::session::topic_route::HeadStart;
 pub use crate::session::topic_route::TopicRoute;
 use pyrmq_remoting::hash::NameMap;
@@ -17,17 +18,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 
 /// Number of attempts to find a topic that may be created soon: about a second in all.
 const FIND_ATTEMPTS: u32 = 10;
 
 /// Number of unused routes that are kept.
 const IDLE_KEPT: usize = 1024;
-
-/// Known routes that are refreshed at a time. One by one, ten thousand at 20 ms would take more than three minutes; all
-/// at once would flood the name server.
-const MAX_REFRESHES: usize = 16;
 
 /// What happens when a topic is unknown.
 #[derive(Debug, Clone)]
@@ -334,38 +330,11 @@ impl Routes {
     pub async fn keep_fresh(self, interval: Duration, idle: Duration, shutdown: Shutdown) {
         let rounds = idle.as_millis() / interval.as_millis().max(1);
         let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);
+        let mut refresh = RouteRefresh::new(self.clone());
         while !shutdown.sleep_or_stop(interval).await {
             self.name_servers().keep_fresh().await;
-            self.refresh_all(self.shared.forget_idle(rounds)).await;
+            refresh.round(self.shared.forget_idle(rounds)).await;
         }
-    }
-
-    /// Requests these routes, at most [`MAX_REFRESHES`] at a time, and one less after each request that no name server
-    /// has answered. At none it gives up: while name servers are silent, each of the others would take its whole time,
-    /// too. The next answer restores the number: a single topic that gets none keeps nobody waiting.
-    async fn refresh_all(&self, topics: Vec<Arc<str>>) {
-        let mut requests = JoinSet::new();
-        let mut at_a_time = MAX_REFRESHES;
-        for topic in topics {
-            while requests.len() >= at_a_time {
-                let Some(outcome) = requests.join_next().await else {
-                    return;
-                };
-                // A failure leaves what is known; `look_up` has logged it.
-                let is_unanswered = matches!(
-                    outcome,
-                    Ok(Err(ClientError::NameServers { .. } | ClientError::Closed { .. }))
-                );
-                at_a_time = if is_unanswered {
-                    at_a_time - 1
-                } else {
-                    MAX_REFRESHES
-                };
-            }
-            let this = self.clone();
-            requests.spawn(async move { this.refresh(&topic).await });
-        }
-        while requests.join_next().await.is_some() {}
     }
 }
 
