@@ -61,13 +61,12 @@ impl Processor for NameServer {
         requested.push(topic.clone());
         drop(requested);
         let holds = match answers {
-            Answers::AtOnce => false,
             Answers::AllBut(silent) => topic == silent,
             Answers::First(count) => place >= count,
             Answers::BusyBut(one) if place != one => {
                 return reply.send(Command::response(response::SYSTEM_BUSY));
             }
-            Answers::BusyBut(_) => false,
+            Answers::AtOnce | Answers::BusyBut(_) => false,
             Answers::InGroupsOf(_) | Answers::Never => true,
         };
         if !holds {
