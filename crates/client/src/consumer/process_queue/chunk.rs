@@ -8,8 +8,8 @@ use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::record::{self, Hop, Record};
 use std::sync::Arc;
 
-/// Bytes that an answer keeps in addition to its records and their spans: its head, if its records stay in the buffer of
-/// its read, and the chunk.
+/// Bytes that an answer keeps in addition to its records and their spans: its head, if its records stay in the buffer
+/// of its read, and the chunk.
 pub(super) const HEAD_BYTES: usize = 512;
 
 /// Where one record is in a chunk.
