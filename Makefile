@@ -209,9 +209,9 @@ audit: deps ## known weaknesses of the installed packages (PyPI's list) and of t
 
 docs: dev ## regenerate the generated pages
 	$(BIN)/python tools/gen_codes.py
-	$(BIN)/python tools/gen_compat.py
-	$(BIN)/python tools/gen_options.py
-	$(BIN)/python tools/gen_rights.py
+	$(BIN)/python -m tools.gen_compat
+	$(BIN)/python -m tools.gen_options
+	$(BIN)/python -m tools.gen_rights
 
 clean: ## remove build products
 	cargo clean

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyrmq import Broker, NameServer, _core
 from pyrmq.codes import RequestCode
+from tools.page import write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -316,14 +317,5 @@ def _ported(file: str, without: tuple[tuple[str, str], ...]) -> str:
     return "".join(f"| {name} | {test} |\n" for name, test in sorted(rows))
 
 
-def main() -> int:
-    """Write the page, or with `--check` only report whether it is up to date."""
-    text = render()
-    if "--check" in sys.argv[1:]:
-        return int(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text)
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(PAGE, render()))

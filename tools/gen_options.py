@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyrmq.config import BrokerOptions, NameServerOptions, Options
 from pyrmq.config.option import LONG_MAX, as_text
+from tools.page import write
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "options.md"
 
@@ -65,14 +66,5 @@ def render() -> str:
     return "".join(parts)
 
 
-def main() -> int:
-    """Write the page, or with `--check` only report whether it is up to date."""
-    text = render()
-    if "--check" in sys.argv[1:]:
-        return int(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text)
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(PAGE, render()))
