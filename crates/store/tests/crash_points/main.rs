@@ -182,7 +182,7 @@ fn the_oracle_notices_a_log_that_is_never_flushed() {
     is_noticed(Swallow::File("/commitlog/"), &["lost: ", "has 0 bytes"]);
 }
 
-/// The same fsyncs, where threads race.
+/// Switches these fsyncs off where threads race, too.
 #[cfg(debug_assertions)]
 #[test]
 fn the_oracle_notices_fsyncs_that_are_switched_off_where_threads_race() {

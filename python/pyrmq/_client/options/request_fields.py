@@ -44,9 +44,8 @@ def added_fields(given: object) -> list[tuple[str, str]]:
     """Check the option; return the fields in their order.
 
     Raises:
-        ConfigError: It is no mapping of texts, a name is illegal or in use, or there is too
-            much of it. The
-            error never contains a value, which may be a secret.
+        ConfigError: It is no mapping of texts, a name is illegal or in use, or there are too many
+            or too long fields. The error never contains a value, which may be a secret.
 
     Example:
         >>> added_fields({"tenant": "kitchen"})

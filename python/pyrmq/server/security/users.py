@@ -64,7 +64,7 @@ def user_file(options: Any, cluster: str) -> UserFile | None:  # noqa: ANN401 - 
     return UserFile(expanded(options.auth_config_path), cluster, options.authorization_enabled)
 
 
-_MOST_LINES = 20
+_MAX_LINES = 20
 """How many contradictions of one file are in the log."""
 
 
@@ -85,11 +85,11 @@ def report_contradictions(guard: _core.Guard, path: str, level: int) -> None:
     from pyrmq._client import log
 
     logger = log.get("pyrmq.config")
-    for each in found[:_MOST_LINES]:
+    for each in found[:_MAX_LINES]:
         logger.log(level, "in `%s`, %s: until then, the one that denies counts", path, each)
-    if len(found) > _MOST_LINES:
+    if len(found) > _MAX_LINES:
         logger.log(
-            level, "in `%s`, %d further resources are like that", path, len(found) - _MOST_LINES
+            level, "in `%s`, %d further resources are like that", path, len(found) - _MAX_LINES
         )
 
 
