@@ -32,9 +32,9 @@ impl RouteRefresh {
         Self { routes, last: None }
     }
 
-    /// Requests the routes of these topics, at most [`MAX_REQUESTS`] at a time. A request without an answer, or for
-    /// which the name server is too busy, halves that number; an answer adds one to it. The round ends early when
-    /// nothing is left of it: while name servers are silent, each of the others would take its whole time, too.
+    /// Requests the routes of these topics, at most 16 at a time. A request without an answer, or for which the name
+    /// server is too busy, halves that number; an answer adds one to it. The round ends early when nothing is left of
+    /// it: while name servers are silent, each of the others would take its whole time, too.
     ///
     /// The next round begins after the last topic that was answered, so that a name server that has time for a few in
     /// each round gets to all of them. If there was no answer, it begins after the last topic that was requested: those
