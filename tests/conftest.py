@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -24,7 +25,10 @@ MAX_RERUNS = 3
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Search the files that the run has left for the secrets that it used."""
+    """Let Ctrl-C work; search the files that the run has left for the secrets that it used."""
+    # A shell starts its background jobs with SIGINT ignored, and Python leaves it so.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(SecretSearch())
 
 
