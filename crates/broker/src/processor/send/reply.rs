@@ -12,7 +12,6 @@ use pyrmq_remoting::names::HALF_TOPIC;
 use pyrmq_remoting::net::{Reply, RequestNames};
 use pyrmq_remoting::sync::Completion;
 use pyrmq_store::{OnDurable, StoreError, Stored};
-use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,30 +46,19 @@ pub(super) fn refuse<'a>(
     context.refuse(request, reply, refusal);
 }
 
-/// A send that waits until its message is in the store or on disk. One allocation serves both waits, and later sends.
-#[derive(Debug, Default)]
+/// A send that waits until its message is in the store or on disk. One allocation serves both waits.
+#[derive(Debug)]
 pub(super) struct PendingReply {
-    /// `None` once the response was sent.
-    answer: Option<SendAnswer>,
+    answer: SendAnswer,
     /// The message's `UNIQ_KEY`; empty if it has none.
     key: String,
     /// Where the message is stored, once that is known.
     stored: Stored,
 }
 
-/// Number of `PendingReply` allocations that a thread keeps: as many as a connection has in flight at once.
-const MAX_SPARES: usize = 64;
-
-const SPARE_KEY: usize = 256;
-
-thread_local! {
-    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
-    static SPARE: RefCell<Vec<Box<PendingReply>>> = const { RefCell::new(Vec::new()) };
-}
-
 impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for PendingReply {
     fn complete(mut self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
-        let answer = self.answer.as_ref()?;
+        let answer = &self.answer;
         let context = &answer.context;
         match stored {
             Ok(stored) => {
@@ -93,8 +81,8 @@ impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for Pendin
                 self.send(response::SUCCESS, None, reached);
             }
             Err(error) => {
-                let mut answer = self.answer.take()?;
-                let reply = answer.reply.take()?;
+                let reply = self.answer.reply.take()?;
+                let answer = &self.answer;
                 refuse(
                     &answer.context,
                     answer.names(&reply),
@@ -114,11 +102,9 @@ impl Completion<Result<(), StoreError>> for PendingReply {
             .map_or(Durability::Memory, |()| Durability::Local);
         // The message is stored and will be delivered, so a timeout is a success with a warning. After a failed fsync
         // the message is in the log too, but the next start decides whether it stays.
-        let half = self.answer.as_ref().is_some_and(SendAnswer::is_half);
+        let half = self.answer.is_half();
         let late = flushed.err().map(|error| Refusal::of_flush(&error, half));
-        if let Some(answer) = &self.answer {
-            answer.log(late.as_ref());
-        }
+        self.answer.log(late.as_ref());
         let code = late.as_ref().map_or(response::SUCCESS, |late| late.code);
         self.send(code, late.as_ref().map(|late| late.remark.as_str()), reached);
     }
@@ -127,26 +113,38 @@ impl Completion<Result<(), StoreError>> for PendingReply {
 impl PendingReply {
     /// A reply to the send of a message with this `UNIQ_KEY`.
     pub(super) fn new(answer: SendAnswer, key: Option<&str>) -> Box<Self> {
-        let mut pending_reply = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
-        pending_reply.key.clear();
-        pending_reply.key.push_str(key.unwrap_or_default());
-        pending_reply.answer = Some(answer);
-        pending_reply
+        Box::new(Self {
+            answer,
+            key: key.unwrap_or_default().to_owned(),
+            stored: Stored::default(),
+        })
     }
 
     fn send(mut self: Box<Self>, code: i32, remark: Option<&str>, reached: Durability) {
-        if let Some(mut answer) = self.answer.take()
-            && let Some(reply) = answer.reply.take()
-        {
-            reply.send_written(code, remark, |head| answer.write(&self, reached, head));
+        if let Some(reply) = self.answer.reply.take() {
+            reply.send_written(code, remark, |head| self.write(reached, head));
         }
-        // The offsets of a batch and a long key take too much memory to keep.
-        if self.stored.batch_offsets.is_empty() && self.key.capacity() <= SPARE_KEY {
-            SPARE.with_borrow_mut(|spare| {
-                if spare.len() < MAX_SPARES {
-                    spare.push(self);
-                }
-            });
+    }
+
+    /// Writes the fields of `SendMessageResponseHeader` and the broker's own into the frame's head. By hand, because
+    /// that structure borrows the message id as text: here its digits go straight into the frame.
+    fn write(&self, reached: Durability, head: &mut HeadWriter<'_>) {
+        let Self { answer, key, stored } = self;
+        let context = &answer.context;
+        head.plain("msgId", |out| write_ids(out, context.store_host(), stored));
+        head.number("queueId", i64::from(answer.queue_id));
+        head.number("queueOffset", stored.queue_offset);
+        if !key.is_empty() {
+            head.text("transactionId", key);
+        }
+        head.shared(&context.broker_fields().answer);
+        if let Some(due_ms) = answer.recall {
+            let broker = &context.options.broker_name;
+            let handle = Handle::write(&answer.topic.topic_name, broker, due_ms, key);
+            head.text("recallHandle", &handle);
+        }
+        if answer.reports_durability {
+            head.text(DURABILITY, reached.name());
         }
     }
 }
@@ -177,29 +175,6 @@ impl SendAnswer {
             code: reply.request_code(),
             topic: &self.topic.topic_name,
             group: "",
-        }
-    }
-
-    /// Writes the fields of `SendMessageResponseHeader` and the broker's own into the frame's head. By hand, because
-    /// that structure borrows the message id as text: here its digits go straight into the frame.
-    fn write(&self, pending_reply: &PendingReply, reached: Durability, head: &mut HeadWriter<'_>) {
-        let context = &self.context;
-        head.plain("msgId", |out| {
-            write_ids(out, context.store_host(), &pending_reply.stored);
-        });
-        head.number("queueId", i64::from(self.queue_id));
-        head.number("queueOffset", pending_reply.stored.queue_offset);
-        if !pending_reply.key.is_empty() {
-            head.text("transactionId", &pending_reply.key);
-        }
-        head.shared(&context.broker_fields().answer);
-        if let Some(due_ms) = self.recall {
-            let broker = &context.options.broker_name;
-            let handle = Handle::write(&self.topic.topic_name, broker, due_ms, &pending_reply.key);
-            head.text("recallHandle", &handle);
-        }
-        if self.reports_durability {
-            head.text(DURABILITY, reached.name());
         }
     }
 }
