@@ -47,8 +47,8 @@ def fan_out_rows(rounds: int, scale: float) -> list[Row]:
                 )
                 producer.flush()
                 figures = line_of(process)
-            if figures["arrived"] < count:
-                print(f"  only {figures['arrived']:.0f} of {count} arrived", file=sys.stderr)
+            if figures["arrived"] != count:
+                print(f"  {figures['arrived']:.0f} of {count} arrived", file=sys.stderr)
             turn = of_turn(figures["histogram"], sends)
             for row, percentile in ((middle, "p50"), (late, "p99")):
                 row.add("ours", turn[percentile] / 1e3)
