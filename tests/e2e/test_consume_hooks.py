@@ -19,7 +19,9 @@ from tests.e2e.test_push import make
 from tests.e2e.wire import await_true
 
 from pyrmq import Admin, ConfigError, Producer, PullConsumer, PushConsumer, ReconsumeLater, aio
+from pyrmq._client.options.consumer import ConsumerOptions
 from pyrmq.consumer import ConsumeHook, Consuming
+from pyrmq.consumer.trace import Trace
 from pyrmq.otel import ConsumeTelemetry
 from pyrmq.testing import cluster
 
@@ -332,17 +334,7 @@ def test_traces_of_consumed_messages_have_apaches_form(address: str, topic: str,
                 await until(lambda: sum(listening.stats()[key] for key in ("done", "later")) == 2)
 
         asyncio.run(main())
-    with PullConsumer(name_server=address, group=f"looks-{topic}") as looker:
-        looker.subscribe(traces)
-        rows: list[list[str]] = []
-
-        def has_all() -> bool:
-            for message in looker.poll(timeout=0.2):
-                contexts = message.body.decode().split("\x02")
-                rows.extend(context.split("\x01") for context in contexts if context)
-            return len(rows) >= 4
-
-        await_true(has_all, 10)
+    rows, _ = read_traces(address, traces, rows=4)
     before = [row for row in rows if row[0] == "SubBefore"]
     after = {row[1]: row for row in rows if row[0] == "SubAfter"}
     assert len(before) == len(after) == 2
@@ -352,6 +344,118 @@ def test_traces_of_consumed_messages_have_apaches_form(address: str, topic: str,
     assert (end[2], end[4], end[5], end[6], end[8]) == (sent.message_id, "true", "a b", "0", group)
     bad = next(row for row in before if row is not good)
     assert (after[bad[4]][4], after[bad[4]][6]) == ("false", "2")
+
+
+def read_traces(address: str, traces: str, *, rows: int) -> tuple[list[list[str]], list[str]]:
+    """Read the trace topic: the fields of each message's traces, and the keys that find them."""
+    found: list[list[str]] = []
+    keys: list[str] = []
+    with PullConsumer(name_server=address, group=f"looks-{traces}") as looker:
+        looker.subscribe(traces)
+
+        def has_all() -> bool:
+            for message in looker.poll(timeout=0.2):
+                contexts = message.body.decode().split("\x02")
+                found.extend(context.split("\x01") for context in contexts if context)
+                keys.extend(message.keys)
+            return len(found) >= rows
+
+        await_true(has_all, 20)
+    return found, keys
+
+
+@pytest.mark.parametrize("form", ["list", "batch", "iteration", "asyncio"])
+def test_what_a_poll_returns_is_traced_as_apaches_lite_pull_does(
+    address: str, topic: str, form: str
+) -> None:
+    traces = f"{topic}-traces"
+    make(address, traces, [], queues=1)
+    make(address, topic, [], queues=1)
+    with Producer(name_server=address) as producer:
+        sent = [producer.send(topic, "1", keys=["a", "b"]), producer.send(topic, "2")]
+    group = f"g-{topic}"
+    options = {"name_server": address, "group": group, "trace": True, "trace_topic": traces}
+    if form == "asyncio":
+
+        async def main() -> None:
+            async with aio.PullConsumer(**options) as consumer:  # type: ignore[arg-type]
+                await consumer.subscribe(topic)
+                seen = 0
+                while seen < 2:
+                    seen += len(await consumer.poll(timeout=10))
+
+        asyncio.run(main())
+    else:
+        with PullConsumer(**options) as consumer:  # type: ignore[arg-type]
+            consumer.subscribe(topic)
+            if form == "list":
+                polled(consumer, 2)
+            elif form == "iteration":
+                for _, message in zip(range(2), consumer, strict=False):
+                    assert message.topic == topic
+            else:
+                seen = 0
+                while seen < 2:
+                    seen += len(consumer.poll_batch(timeout=10))
+    # The end of the consumer has sent them.
+    rows, keys = read_traces(address, traces, rows=4)
+    before = {row[5]: row for row in rows if row[0] == "SubBefore"}
+    after = {row[2]: row for row in rows if row[0] == "SubAfter"}
+    assert len(rows) == 4
+    for one, wanted in zip(sent, ("a b", "null"), strict=True):
+        begin, end = before[one.message_id], after[one.message_id]
+        assert (begin[3], begin[6], begin[7]) == (group, "0", wanted)
+        assert end[1] == begin[4]
+        # No time, and success: what becomes of the messages is not known.
+        assert (end[3], end[4], end[5], end[6], end[8]) == ("0", "true", wanted, "0", group)
+    assert {"a", "b", *(one.message_id for one in sent)} <= set(keys)
+
+
+def test_traces_of_a_large_poll_are_found_by_the_id_of_each_message(
+    address: str, topic: str
+) -> None:
+    traces = f"{topic}-traces"
+    make(address, traces, [], queues=1)
+    make(address, topic, [], queues=1)
+    with Producer(name_server=address) as producer:
+        producer.send_batch(topic, ["x"] * 2000)
+    with PullConsumer(
+        name_server=address, group=f"g-{topic}", trace=True, trace_topic=traces
+    ) as consumer:
+        consumer.subscribe(topic)
+        ids: set[str] = set()
+        while len(ids) < 2000:
+            messages = consumer.poll(2048, timeout=10)
+            assert messages
+            ids |= {message.message_id for message in messages}
+    rows, keys = read_traces(address, traces, rows=4000)
+    assert len(rows) == 4000
+    assert ids <= set(keys)
+
+
+def test_traces_are_sent_before_their_list_is_full(address: str, topic: str) -> None:
+    traces = f"{topic}-traces"
+    make(address, traces, [], queues=1)
+    make(address, topic, ["x"], queues=1)
+    with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+        consumer.subscribe(topic)
+        messages = polled(consumer, 1)
+    calls: list[int] = []
+    options = ConsumerOptions(name_server=address, group=f"g-{topic}", trace_topic=traces)
+    trace = Trace(options, lambda: calls.append(len(trace._waiting)))
+    # Two contexts each.
+    for _ in range(512):
+        trace.after_receive(Consuming(topic, messages))
+    assert calls == []
+    for _ in range(512):
+        trace.after_receive(Consuming(topic, messages))
+    assert calls == [1025], "asked for once"
+    assert trace.dropped == 0
+    trace.after_receive(Consuming(topic, messages))
+    assert trace.dropped == 2, "the list is full"
+    trace.close()
+    rows, _ = read_traces(address, traces, rows=2048)
+    assert len(rows) == 2048
 
 
 class EndsOnce(ConsumeHook):

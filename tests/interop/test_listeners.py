@@ -241,19 +241,26 @@ def test_mqadmin_shows_our_consumer(
     assert ("waits_for_release" in output) == (flag == "-s")
 
 
-def test_java_reads_the_traces_of_our_calls(driver: Driver, cluster: Cluster, topic: str) -> None:
+@pytest.mark.parametrize("consumes", ["push", "pull"])
+def test_java_reads_the_traces_of_our_calls(
+    driver: Driver, cluster: Cluster, topic: str, consumes: str
+) -> None:
     traces = f"{topic}-traces"
     where = {"namesrv": cluster.namesrv, "broker": cluster.broker}
     driver.call("admin.createTopic", topic=traces, queues=1, **where)
     with Producer(name_server=cluster.namesrv) as producer:
         sent = producer.send(topic, "body", keys="order-42")
     group = f"{topic}-group"
-    consumer = PushConsumer(
-        name_server=cluster.namesrv, group=group, trace=True, trace_topic=traces
-    )
-    consumer.subscribe(topic, lambda _: None)
-    with consumer:
-        until(lambda: consumer.stats()["done"] == 1)
+    options = {"name_server": cluster.namesrv, "group": group, "trace": True}
+    if consumes == "push":
+        consumer = PushConsumer(**options, trace_topic=traces)  # type: ignore[arg-type]
+        consumer.subscribe(topic, lambda _: None)
+        with consumer:
+            until(lambda: consumer.stats()["done"] == 1)
+    else:
+        with PullConsumer(**options, trace_topic=traces) as puller:  # type: ignore[arg-type]
+            puller.subscribe(topic)
+            assert len(puller.poll(timeout=20.0)) == 1
     rows: list[Row] = []
     with PullConsumer(name_server=cluster.namesrv, group=f"{topic}-looks") as looker:
         looker.subscribe(traces)

@@ -322,11 +322,7 @@ class PullConsumer(PolledConsumer):
             try:
                 self._control.shut(all_done)
             finally:
-                if self._callbacks is not None:
-                    self._callbacks.end()
-                if self._options.auto_commit is not None:
-                    self._offset_file.write_at_end()
-                self._hooks.failures.report(at_end=True)
+                self._end_parts()
         except Exception as error:  # noqa: BLE001 - `close` raises it
             failure = error
         finally:

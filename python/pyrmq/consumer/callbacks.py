@@ -70,6 +70,13 @@ class CallbackThread:
         self._repeated.append((seconds, function))
         self._control.wake_callbacks()
 
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Call a function of `repeat` now, in the thread, and from then on at its interval."""
+        for place, (_, repeated) in enumerate(self._repeated):
+            if repeated == function:
+                self._due[place] = 0.0
+        self._control.wake_callbacks()
+
     def start(self) -> None:
         """Start the thread."""
         self._control.serve_callbacks()

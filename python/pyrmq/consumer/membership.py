@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyrmq._client.hooks.consume import ConsumeHooks
-    from pyrmq._client.options.consumer import ConsumerOptions, ListenerOptions
+    from pyrmq._client.options.consumer import ConsumerOptions
     from pyrmq._core import ConsumerControl
     from pyrmq.consumer.subscriptions import SubscribeCall
 
@@ -56,24 +56,25 @@ def filter_of(tags: str, sql: str | None) -> tuple[str, bool]:
 
 
 def callbacks_of(
-    control: ConsumerControl, offset_file: OffsetFile, options: ConsumerOptions
-) -> CallbackThread | None:
-    """Start the thread of a polled consumer, if it has something to do."""
+    control: ConsumerControl, offset_file: OffsetFile, options: ConsumerOptions, hooks: ConsumeHooks
+) -> tuple[CallbackThread | None, Trace | None]:
+    """Start the thread of a polled consumer, if it has something to do, and its trace."""
     thread = CallbackThread(control, options.group, allocator=options.allocator())
     has_file = offset_file.write_each(options.auto_commit, thread)
-    if not has_file and options.allocator() is None:
-        return None
+    trace = start_trace(options, hooks, thread)
+    if not has_file and options.allocator() is None and trace is None:
+        return None, None
     thread.start()
-    return thread
+    return thread, trace
 
 
 def start_trace(
-    options: ListenerOptions, hooks: ConsumeHooks, thread: CallbackThread
+    options: ConsumerOptions, hooks: ConsumeHooks, thread: CallbackThread
 ) -> Trace | None:
     """Create the trace of a consumer that has one; the thread sends it every few seconds."""
     if not options.trace:
         return None
-    trace = Trace(options)
+    trace = Trace(options, lambda: thread.call_soon(trace.flush))
     hooks.add(trace)
     thread.repeat(_TRACE_S, trace.flush)
     return trace

@@ -73,9 +73,11 @@ class PolledConsumer(ConfiguredConsumer):
         self._control = self._core.control()
         self._offset_file = OffsetFile(self._control, options)
         self._subscriptions = Subscriptions(self._control, options, self._core.queues_of)
-        self._callbacks = callbacks_of(self._control, self._offset_file, options)
         self._hooks = ConsumeHooks(options.hooks, options.group, options.namespace)
         self._hooks.client_id = self._control.client_id()
+        self._callbacks, self._trace = callbacks_of(
+            self._control, self._offset_file, options, self._hooks
+        )
         note_member(options.group, self._control.client_id(), self)
         self._group = options.group
         self._is_watched = False
@@ -169,6 +171,16 @@ class PolledConsumer(ConfiguredConsumer):
                 with suppress(RmqError):
                     self._core.seek_back(queue, offset)
             raise
+
+    def _end_parts(self) -> None:
+        """End the thread, write the file of a broadcasting member, and send the last traces."""
+        if self._callbacks is not None:
+            self._callbacks.end()
+        if self._options.auto_commit is not None:
+            self._offset_file.write_at_end()
+        if self._trace is not None:
+            self._trace.close()
+        self._hooks.failures.report(at_end=True)
 
     def _watch(self) -> None:
         """Start the thread that maintains the subscriptions."""

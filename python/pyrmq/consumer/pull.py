@@ -109,6 +109,8 @@ class PullConsumer(PolledConsumer):
             environment variable ``PYRMQ_CREDENTIALS`` names; without it requests are not signed.
         tls: Open connections with TLS. Default: what the credentials file or the environment
             variable ``PYRMQ_TLS`` says; without them plain TCP.
+        trace: Write Apache's message traces for what each poll returns.
+        trace_topic: Topic of the traces.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -450,11 +452,7 @@ class PullConsumer(PolledConsumer):
             self._is_interrupted = not isinstance(error, Exception)
             raise
         finally:
-            if self._callbacks is not None:
-                self._callbacks.end()
-            if self._options.auto_commit is not None:
-                self._offset_file.write_at_end()
-            self._hooks.failures.report(at_end=True)
+            self._end_parts()
             self._unlog()
 
     def __enter__(self) -> Self:

@@ -92,6 +92,8 @@ class ConsumerOptions(Options):
     request_fields: Mapping[str, str] | None = None
     credentials: Credentials | None = None
     tls: Tls | None = None
+    trace: bool = False
+    trace_topic: str = TRACE_TOPIC
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
         super().__init__(**given)
@@ -243,8 +245,6 @@ class ListenerOptions(ConsumerOptions):
     max_tries: int | None = None
     suspend_pause: float = 1.0
     max_span: int = 65_536
-    trace: bool = False
-    trace_topic: str = TRACE_TOPIC
     invisible: float = 60.0
     client_rebalance: bool = False
 
@@ -323,6 +323,8 @@ class ConfiguredConsumer(ABC):
         request_fields: Mapping[str, str] | None = ConsumerOptions.request_fields,
         credentials: Credentials | None = ConsumerOptions.credentials,
         tls: Tls | None = ConsumerOptions.tls,
+        trace: bool = ConsumerOptions.trace,
+        trace_topic: str = ConsumerOptions.trace_topic,
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
         self._options = ConsumerOptions(**given)
