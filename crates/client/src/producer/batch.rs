@@ -5,7 +5,7 @@
 //! are written in place.
 //!
 //! ```text
-//! item properties   UNIQ_KEY 0x01 <32 digits> 0x02 WAIT 0x01 true 0x02 <the message's own>
+//! item properties   UNIQ_KEY 0x01 <32 digits> 0x02 <the message's own>
 //! ids               <32 digits> , <32 digits> , ...
 //! ```
 
@@ -15,7 +15,7 @@ use pyrmq_remoting::WireError;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::batch::{self, BatchItem, ITEM_HEAD, ITEM_OVERHEAD};
 use pyrmq_remoting::message::id::{HEX_PAIRS, UniqueIds};
-use pyrmq_remoting::message::properties::{AFTER_ID, BEFORE_ID, WAIT_TRUE};
+use pyrmq_remoting::message::properties::{AFTER_ID, BEFORE_ID};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -220,10 +220,9 @@ impl Batch {
             topic: self.topic.clone(),
             body: Bytes::from(body),
             charged_bytes: std::mem::take(&mut self.charged_bytes),
-            properties: match self.inner.take() {
-                Some(id) => alone_properties(&id, ""),
-                None => WAIT_TRUE.to_owned(),
-            },
+            properties: (self.inner.take())
+                .map(|id| alone_properties(&id, ""))
+                .unwrap_or_default(),
             message_id: std::mem::take(&mut self.ids),
             flag: 0,
             sys_flag: 0,

@@ -82,8 +82,8 @@ pub struct ProducerOptions {
     /// Topic of message traces; `None`: none. Apache `enableTrace`, `traceTopic`: off.
     pub trace_topic: Option<String>,
     /// How durable a message must be before its answer; `None`: as the broker is configured. A pyrmq broker reports in
-    /// the answer what was reached. `Memory` clears `WAIT` (Apache `waitStoreMsgOK`), so that Apache's brokers do not
-    /// wait for their disks either.
+    /// the answer what was reached. `Memory` sends `WAIT=false` (Apache `waitStoreMsgOK`), so that Apache's brokers do
+    /// not wait for their disks either.
     pub durability: Option<Durability>,
     /// Send to the brokers' fast port. Apache `vipChannelEnabled`: off.
     pub vip_channel: bool,

@@ -131,8 +131,7 @@ pub struct Properties<'a> {
 }
 
 impl<'a> Properties<'a> {
-    /// The properties of a message for this topic. The message waits for the store, as Java's messages do, and carries
-    /// a new unique id, which is the first value written.
+    /// The properties of a message for this topic, which carries a new unique id: the first value written.
     pub fn new(topic: &'a str, ids: &UniqueIds) -> Self {
         let mut text = String::with_capacity(96);
         text.push_str(BEFORE_ID);

@@ -7,7 +7,7 @@ use crate::session::routes::HeadStart;
 use bytes::Bytes;
 use pyrmq_remoting::header::send::SendMessageRequestHeader;
 use pyrmq_remoting::header::{FieldSink, Head, HeadWriter};
-use pyrmq_remoting::message::properties::{WAIT_FALSE, WAIT_TRUE};
+use pyrmq_remoting::message::properties::WAIT_FALSE;
 use pyrmq_remoting::message::{DURABILITY, Durability};
 use pyrmq_remoting::net::OutboundRequest;
 use pyrmq_remoting::{Command, WireError, clock, frame};
@@ -80,7 +80,7 @@ impl ProducerShared {
     /// The properties as they travel.
     fn properties<'a>(&self, outgoing: &'a OutgoingMessage) -> Cow<'a, str> {
         match self.options.durability {
-            Some(Durability::Memory) => Cow::Owned(outgoing.properties.replacen(WAIT_TRUE, WAIT_FALSE, 1)),
+            Some(Durability::Memory) => Cow::Owned([WAIT_FALSE, &outgoing.properties].concat()),
             _ => Cow::Borrowed(&outgoing.properties),
         }
     }
@@ -100,7 +100,7 @@ impl ProducerShared {
             sys_flag: outgoing.sys_flag,
             born_timestamp: clock::now_ms(),
             flag: outgoing.flag,
-            properties: Some(properties),
+            properties: Some(properties).filter(|text| !text.is_empty()),
             reconsume_times: Some(0),
             unit_mode: self.options.unit_mode,
             max_reconsume_times: None,

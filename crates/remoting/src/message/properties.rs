@@ -95,10 +95,9 @@ pub mod names {
 
 /// The bytes before a unique id that is the first property of a message.
 pub const BEFORE_ID: &str = "UNIQ_KEY\u{1}";
-/// The bytes after a unique id that is the first property: the message waits for the store, as Java's messages do.
-pub const AFTER_ID: &str = "\u{2}WAIT\u{1}true\u{2}";
-/// The property by which a sender waits for the disk.
-pub const WAIT_TRUE: &str = "WAIT\u{1}true\u{2}";
+/// The byte after a unique id that is the first property. `WAIT=true`, which Java's clients write next, says nothing: a
+/// message without it waits for the store, too (Apache `Message.isWaitStoreMsgOK`).
+pub const AFTER_ID: &str = "\u{2}";
 /// The property by which a sender does not wait for the disk.
 pub const WAIT_FALSE: &str = "WAIT\u{1}false\u{2}";
 
