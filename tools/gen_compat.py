@@ -45,8 +45,9 @@ A code that is not listed is refused too, unless an application registers a hand
 Not built for Spark: log files behind URLs such as `s3://` (refused), and reading a schema registry.
 [spark.md](spark.md) says what to do instead.
 
-Topics of batches (`queue.type=BatchCQ`) are refused: `test_a_topic_of_batches_is_refused`. Log
-files that have some are read: `test_log_files_of_batches_are_read_message_by_message`.
+Topics of batches (`queue.type=BatchCQ`) are refused: `test_a_topic_of_batches_is_refused`. So is a
+store that has one, even an empty one: `test_a_store_with_a_topic_of_batches_is_refused_by_name`.
+Log files that have some are read: `test_log_files_of_batches_are_read_message_by_message`.
 
 Users and policies (3001 to 3010): the requests are Apache's, the file is not. Apache keeps them in
 RocksDB, which is not read; `pyrmq secure export` and `import` move them between running brokers

@@ -119,8 +119,14 @@ def files(store: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in found}
 
 
-def start(store: Path, **more: object) -> dict[str, str]:
-    """Start our broker on a store and stop it; return what it reported."""
+def without_topics_of_batches(store: Path) -> None:
+    """Make them ordinary ones, as the text of the refusal says."""
+    for table in (store / "config").glob("topics.json*"):
+        table.write_text(table.read_text().replace('"BatchCQ"', '"SimpleCQ"'))
+
+
+def start(store: Path, topic: str | None = None, **more: object) -> dict[str, str]:
+    """Start our broker on a store, send to a topic, and stop it; return what it reported."""
     settings = {
         **more,
         "mapped_file_size_commit_log": SETTINGS["mappedFileSizeCommitLog"],
@@ -136,6 +142,8 @@ def start(store: Path, **more: object) -> dict[str, str]:
         **settings,  # type: ignore[arg-type]
     )
     with broker as one, closing(Sender(one.address)) as sender:
+        if topic is not None:
+            assert send(sender, topic, b"ours", {"UNIQ_KEY": key(9)}).code == 0
         told = sender.ask(RUNTIME_INFO, {})
     table: dict[str, str] = json.loads(told.body or b"{}")["table"]
     return table
@@ -162,6 +170,7 @@ def test_without_them_the_same_store_opens_with_its_timer_message(
     for kind in KINDS:
         for path in store.glob(kind):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+    without_topics_of_batches(store)
     before = files(store)
     with pytest.raises(ServerError, match="timerWheelEnable is false"):
         start(store, timer_wheel_enable=False)
@@ -206,6 +215,26 @@ def assert_refused(store: Path, name: str) -> None:
     with pytest.raises(ServerError, match=name):
         start(store)
     assert files(store) == before
+
+
+def test_a_store_with_a_topic_of_batches_is_refused_by_name(tmp_path: Path) -> None:
+    """Also one that was never used: once it has ordinary queues, a Java broker does not start."""
+    store = tmp_path / "store"
+    artifacts.require_java()
+
+    def java() -> JavaBroker:
+        return JavaBroker(VERSION, names.address, store_dir=store, properties=SETTINGS)
+
+    with OurNameServer() as names:
+        with java() as one, closing(Sender(one.address)) as sender:
+            create(sender, "Plain", "")
+            create(sender, "Batched", "+queue.type=BatchCQ")
+            assert send(sender, "Plain", b"x", {"UNIQ_KEY": key(1)}).code == 0
+        assert_refused(store, r"topics of batches \(queue.type=BatchCQ\).*: Batched; nothing was")
+        without_topics_of_batches(store)
+        start(store, topic="Batched")
+        with java() as one, closing(Sender(one.address)) as sender:
+            assert send(sender, "Batched", b"y", {"UNIQ_KEY": key(2)}).code == 0
 
 
 def test_a_rocksdb_store_is_refused_by_name(tmp_path: Path) -> None:

@@ -145,6 +145,7 @@ fn raise_store(py: Python<'_>, text: &str, error: &StoreError) -> PyResult<PyErr
         | StoreError::Locked { .. }
         | StoreError::NotWritable { .. }
         | StoreError::Foreign { .. }
+        | StoreError::TopicsOfBatches { .. }
         | StoreError::Newer { .. }
         | StoreError::TimerWheel { .. }
         | StoreError::BadOption { .. }

@@ -90,6 +90,14 @@ pub enum StoreError {
         /// The name of that kind.
         what: &'static str,
     },
+    /// The broker's table has topics of batches, whose queues this store does not write.
+    #[error("{} has topics of batches (queue.type=BatchCQ), which this store does not write: {topics}; nothing was changed. Have the broker that made the store delete them (mqadmin deleteTopic), or, if they have no messages, remove this attribute from the file", path.display())]
+    TopicsOfBatches {
+        /// The file of the table.
+        path: PathBuf,
+        /// Their names.
+        topics: String,
+    },
     /// Something of an unknown kind, which a newer version may have written.
     #[error("{} holds {what}: a newer version wrote it, or it is damaged; nothing was changed", path.display())]
     Newer {

@@ -17,6 +17,7 @@ mod common;
 use common::{bodies, decoded, get, message, open, props, put, real, small};
 use pyrmq_store::{GetStatus, KeyKind, KeyQuery, MaintenanceTask, Options, Store, StoreError};
 use pyrmq_testkit::TempDir;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -531,6 +532,61 @@ fn foreign_stores_are_refused_untouched() {
     }
     fs::create_dir_all(dir.path().join("batchconsumequeue")).unwrap();
     check(&open(small(dir.path())), 10);
+}
+
+/// Every file below a directory.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        } else {
+            found.insert(path.clone(), fs::read(path).unwrap());
+        }
+    }
+    found
+}
+
+#[test]
+fn topics_of_batches_are_refused_by_name_until_they_are_none() {
+    let of_batches = r#"{"topicConfigTable":{
+        "A":{"topicName":"A","attributes":{"queue.type":"BatchCQ"}},
+        "B":{"topicName":"B","attributes":{"queue.type":"SimpleCQ"}},
+        "C":{"attributes":{"message.type":"FIFO","queue.type":"BatchCQ"}},
+        "D":{}
+    }}"#;
+    let plain = of_batches.replace("BatchCQ", "SimpleCQ");
+    let half = &of_batches[..of_batches.len() / 2];
+    // What the file and its backup have, and which of them is refused.
+    for (main, backup, refused) in [
+        (of_batches, &*plain, Some("topics.json")),
+        (half, of_batches, Some("topics.json.bak")),
+        (&*plain, of_batches, None),
+        (half, half, None),
+    ] {
+        let dir = closed(10);
+        fs::create_dir_all(dir.path().join("config")).unwrap();
+        fs::write(dir.path().join("config/topics.json"), main).unwrap();
+        fs::write(dir.path().join("config/topics.json.bak"), backup).unwrap();
+        let before = contents(dir.path());
+        let Some(name) = refused else {
+            check(&open(small(dir.path())), 10);
+            continue;
+        };
+        let error = Store::open(small(dir.path()), real()).unwrap_err();
+        let StoreError::TopicsOfBatches { path, topics } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(
+            (path.as_path(), topics.as_str()),
+            (&*dir.path().join("config").join(name), "A, C")
+        );
+        assert!(error.to_string().contains("mqadmin deleteTopic"), "{error}");
+        assert_eq!(contents(dir.path()), before, "nothing was changed");
+        fs::write(dir.path().join("config/topics.json"), &plain).unwrap();
+        check(&open(small(dir.path())), 10);
+    }
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! Finds directories of kinds that this store does not write by name, before anything is changed: a store that worked
-//! on half of the data would lose messages silently.
+//! Finds directories and topics of kinds that this store does not write by name, before anything is changed: a store
+//! that worked on half of the data would lose messages silently.
 
 use crate::error::StoreError;
 use crate::format::CONSUME_QUEUE;
-use crate::fs::{Context, Fs};
+use crate::fs::{Context, Fs, with_suffix};
 use crate::options::timer::TimerOptions;
+use pyrmq_remoting::body::{Json, Key};
 use std::io;
 use std::path::Path;
 
@@ -55,6 +56,10 @@ const DATABASES: &[(&str, &str)] = &[
 
 /// Queues of this prefix belong to multi-dispatch (light message queues).
 const MULTI_DISPATCH: &str = "%LMQ%";
+/// The attribute `queue.type` of a topic of batches.
+const BATCHES: &str = "BatchCQ";
+/// Maximum number of values that references in the file of topics may expand to.
+const MAX_REFERENCED: usize = 100_000;
 /// A slot of the timer wheel: time / precision int64, first and last position int64, number int32, magic int32 (Apache
 /// `Slot`).
 const SLOT: usize = 32;
@@ -109,10 +114,47 @@ pub(crate) fn refuse(fs: &dyn Fs, root: &Path, timer: &TimerOptions) -> Result<(
             });
         }
     }
+    refuse_topics_of_batches(fs, root)?;
     if timer.enable {
         return Ok(());
     }
     refuse_timers(fs, root, timer.precision_ms)
+}
+
+/// Refuses topics of batches, even if they have no messages yet: here their messages would get ordinary queues, and
+/// with these Apache's broker does not start (`ConsumeQueueStore.queueTypeShouldBe`).
+fn refuse_topics_of_batches(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
+    let path = root.join("config").join("topics.json");
+    // A broker reads the first one that is complete.
+    for file in [path.clone(), with_suffix(&path, ".bak")] {
+        let Some(topics) = topics_of_batches(&read(fs, &file)?) else {
+            continue;
+        };
+        if topics.is_empty() {
+            break;
+        }
+        return Err(StoreError::TopicsOfBatches {
+            path: file,
+            topics: topics.join(", "),
+        });
+    }
+    Ok(())
+}
+
+/// The names of the topics of batches in a table; `None` if it is not complete.
+fn topics_of_batches(table: &[u8]) -> Option<Vec<String>> {
+    let mut table = Json::parse(table).ok()?;
+    table.resolve(MAX_REFERENCED);
+    let topics = table.get("topicConfigTable")?.as_object()?;
+    let of_batches = topics.iter().filter(|(_, topic)| {
+        let kind = topic.get("attributes").and_then(|all| all.get("queue.type"));
+        kind.and_then(Json::as_str) == Some(BATCHES)
+    });
+    let names = of_batches.filter_map(|(name, _)| match name {
+        Key::Str(name) => Some(name.clone()),
+        Key::Int(_) | Key::Object(_) => None,
+    });
+    Some(names.collect())
 }
 
 /// Without a timer: refuses a wheel with messages that are still to be delivered. After a crash the wheel may lack what
