@@ -168,6 +168,29 @@ def test_the_state_of_store_and_process(address: str, port: int) -> None:
     await_true(lambda: fsyncs() >= 1)
 
 
+def test_waits_of_senders_for_an_fsync_are_counted(port: int) -> None:
+    def waits() -> tuple[float, float]:
+        found = {one.name: one.value for one in samples(port, "pyrmq_broker_flush_wait_seconds")}
+        name = "pyrmq_broker_flush_wait_seconds"
+        return found[f"{name}_count"], found[f"{name}_sum"]
+
+    with cluster(faults=True, metrics_port=port) as running:
+        with Producer(name_server=running.name_server) as producer:
+            producer.send("orders", b"x")
+            assert waits() == (0, 0)
+        with Producer(name_server=running.name_server, durability="local") as producer:
+            for _ in range(3):
+                producer.send("orders", b"x")
+            count, before = waits()
+            assert count == 3
+            assert before > 0
+            with running.brokers[0].disk.slow(0.2):
+                producer.send("orders", b"x")
+            count, seconds = waits()
+            assert count == 4
+            assert seconds - before > 0.19
+
+
 def test_orchestrators_are_told_live_and_ready(port: int) -> None:
     with cluster(faults=True, metrics_port=port, flush_disk_type="SYNC_FLUSH") as running:
         assert get(port, "/live") == (200, "live\n")

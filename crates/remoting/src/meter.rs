@@ -1,4 +1,4 @@
-//! Measures the duration of one kind of operation: a request from its arrival to its response, or an fsync.
+//! Measures the duration of one kind of operation: a request from its arrival to its response, an fsync, or a wait.
 //!
 //! ```text
 //! buckets   up to 1, 2, 4, 8 ... 2^23 microseconds, then everything longer
@@ -20,10 +20,15 @@ pub struct Meter {
 impl Meter {
     /// Counts a request or call that took this long.
     pub fn add(&self, took: Duration) {
+        self.add_all(took, 1);
+    }
+
+    /// Counts several that took this long each.
+    pub fn add_all(&self, took: Duration, count: u64) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let at = (u64::BITS - us.saturating_sub(1).leading_zeros()) as usize;
-        self.buckets[at.min(BOUNDED)].fetch_add(1, Ordering::Relaxed);
-        self.sum_us.fetch_add(us, Ordering::Relaxed);
+        self.buckets[at.min(BOUNDED)].fetch_add(count, Ordering::Relaxed);
+        self.sum_us.fetch_add(us.saturating_mul(count), Ordering::Relaxed);
     }
 
     /// Returns how many it has counted.
@@ -69,6 +74,9 @@ mod tests {
         for us in [0, 1, 2, 3, 4, 5, 8_388_608, 8_388_609, u64::MAX / 2] {
             meter.add(Duration::from_micros(us));
         }
+        let before = meter.read("x").sum_us;
+        meter.add_all(Duration::from_micros(100), 3);
+        assert_eq!(meter.read("x").sum_us, before + 300);
         let read = meter.read("x");
         let counted: Vec<(usize, u64)> = read
             .buckets
@@ -77,6 +85,9 @@ mod tests {
             .enumerate()
             .filter(|(_, n)| *n > 0)
             .collect();
-        assert_eq!(counted, [(0, 2), (1, 1), (2, 2), (3, 1), (23, 1), (24, 2)]);
+        assert_eq!(
+            counted,
+            [(0, 2), (1, 1), (2, 2), (3, 1), (7, 3), (23, 1), (24, 2)]
+        );
     }
 }

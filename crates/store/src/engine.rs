@@ -128,6 +128,11 @@ impl Engine {
         ]
     }
 
+    /// How long those that must know their messages durable waited for fsyncs of the log.
+    pub(crate) fn flush_waits(&self) -> Latency {
+        self.shared.group_commit.waiters.waits("waits for the commit log")
+    }
+
     pub(crate) fn health(&self) -> Health {
         let failure = self.shared.log.failure.reason();
         let refused = self

@@ -219,3 +219,10 @@ def _store(server: Broker, state: dict[str, Any], seen: dict[str, Any]) -> Itera
         ("files",),
         [((name,), Histogram(buckets, us)) for name, buckets, us in seen["flushes"]],
     )
+    yield Family(
+        "pyrmq_broker_flush_wait_seconds",
+        "histogram",
+        "How long each send that is answered after an fsync of the commit log waited for it.",
+        (),
+        [((), Histogram(*seen["flush_waits"]))],
+    )

@@ -9,7 +9,7 @@ use pyrmq_broker::metrics;
 
 /// One dictionary with a list for each kind; the lists are read without the interpreter.
 pub(crate) fn read<'py>(py: Python<'py>, context: &BrokerContext) -> PyResult<Bound<'py, PyDict>> {
-    let (topics, groups, consumers, counters, held, revive, flushes, oldest_ms) = enter::compute(py, || {
+    let (topics, groups, consumers, counters, held, revive, times, oldest_ms) = enter::compute(py, || {
         Ok::<_, Error>((
             metrics::topics(context),
             metrics::groups(context),
@@ -17,7 +17,7 @@ pub(crate) fn read<'py>(py: Python<'py>, context: &BrokerContext) -> PyResult<Bo
             metrics::counters(context),
             metrics::held(context),
             metrics::revive(context),
-            context.store.flush_times(),
+            (context.store.flush_times(), context.store.flush_waits()),
             context.earliest_ms(),
         ))
     })?;
@@ -43,6 +43,7 @@ pub(crate) fn read<'py>(py: Python<'py>, context: &BrokerContext) -> PyResult<Bo
     let revive: Vec<_> = (revive.into_iter())
         .map(|of| (of.queue_id, of.behind, of.late_ms))
         .collect();
+    let (flushes, waits) = times;
     let flushes: Vec<_> = (flushes.into_iter())
         .map(|of| (of.name, of.buckets, of.sum_us))
         .collect();
@@ -54,6 +55,7 @@ pub(crate) fn read<'py>(py: Python<'py>, context: &BrokerContext) -> PyResult<Bo
     all.set_item("held", held)?;
     all.set_item("revive", revive)?;
     all.set_item("flushes", flushes)?;
+    all.set_item("flush_waits", (waits.buckets, waits.sum_us))?;
     all.set_item("oldest_ms", oldest_ms)?;
     Ok(all)
 }

@@ -11,6 +11,7 @@ pub(crate) mod leader;
 use crate::group_commit::leader::FlushLeader;
 use crate::sync::wakeup::Wakeup;
 use crate::sync::{Completion, Mutex, lock};
+use pyrmq_remoting::meter::{Latency, Meter};
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,8 @@ pub(crate) trait Log {
 /// The callbacks that wait for an fsync.
 pub(crate) struct FlushWaiters<E> {
     list: Mutex<Vec<DurableWaiter<E>>>,
+    /// How long they waited, whatever ended the wait.
+    waits: Meter,
 }
 
 struct DurableWaiter<E> {
@@ -49,6 +52,7 @@ impl<E> Default for FlushWaiters<E> {
     fn default() -> Self {
         Self {
             list: Mutex::new(Vec::new()),
+            waits: Meter::default(),
         }
     }
 }
@@ -71,8 +75,23 @@ impl<E: Clone> FlushWaiters<E> {
         lock(&self.list).is_empty()
     }
 
+    /// How long waiters waited, under this name.
+    pub(crate) fn waits(&self, name: &'static str) -> Latency {
+        self.waits.read(name)
+    }
+
     fn extract(&self, which: impl Fn(&DurableWaiter<E>) -> bool) -> Vec<DurableWaiter<E>> {
-        lock(&self.list).extract_if(.., |waiter| which(waiter)).collect()
+        let extracted: Vec<_> = lock(&self.list).extract_if(.., |waiter| which(waiter)).collect();
+        if !extracted.is_empty() {
+            let now = Instant::now();
+            // Those of an append batch began to wait together and are neighbours.
+            for batch in extracted.chunk_by(|one, next| one.since == next.since) {
+                let waited = batch.first().map(|first| now.duration_since(first.since));
+                let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+                self.waits.add_all(waited.unwrap_or_default(), count);
+            }
+        }
+        extracted
     }
 
     /// Answers waiters that have waited too long.

@@ -15,6 +15,11 @@ impl Store {
         self.engine.flush_times()
     }
 
+    /// How long those that must know their messages durable waited for fsyncs of the log, one count for each.
+    pub fn flush_waits(&self) -> Latency {
+        self.engine.flush_waits()
+    }
+
     /// Number of descriptors that the rest of the process must leave to the store: for files that it keeps open but has
     /// not opened yet, and for files that it opens for a moment.
     pub fn reserved_descriptors(&self) -> usize {
