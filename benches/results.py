@@ -18,7 +18,7 @@ from benches.open_loop import PERCENTILES
 from benches.row import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 FORMAT = 2
 ROOT = Path(__file__).resolve().parent.parent
@@ -179,31 +179,49 @@ def _of_percentiles(where: str, found: object) -> Iterator[str]:
             yield f"{where}: `{name}` is {value!r}, not a figure"
 
 
-def save(
-    done: Iterable[Row], directory: Path, *, machine: dict[str, Any], options: dict[str, Any]
-) -> Path:
-    """Write the file of a run; return its path."""
+class ResultsFile:
+    """The file of a run. It is replaced after each row, so a failure loses no finished row.
+
+    Attributes:
+        path: the file; it exists once a row is added.
+        rows: those added so far.
+    """
+
+    def __init__(
+        self, directory: Path, *, machine: dict[str, Any], options: dict[str, Any]
+    ) -> None:
+        """Name the file by the current time. `options` are those of the run."""
+        now = datetime.datetime.now(tz=datetime.UTC)
+        self.path = directory / f"{now:%Y%m%dT%H%M%S}.json"
+        self.rows: list[Row] = []
+        self._head = {
+            "format": FORMAT,
+            "taken": now.isoformat(timespec="seconds"),
+            "commit": _commit(),
+            # Without the directory of the results, which is a path of one machine.
+            "options": {name: value for name, value in options.items() if name != "out"},
+            "machine": machine,
+            "versions": _installed(),
+        }
+
+    def add(self, row: Row) -> None:
+        """Add a finished row and write the file."""
+        self.rows.append(row)
+        rows = [
+            {**vars(one), "name": slug(one.name or one.what), "ratio": one.ratio()}
+            for one in self.rows
+        ]
+        text = json.dumps({**self._head, "rows": rows}, indent=1, ensure_ascii=False)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        written = self.path.with_suffix(".new")
+        written.write_text(text + "\n", encoding="utf-8")
+        written.replace(self.path)
+
+
+def _commit() -> str:
     git = ["git", "rev-parse", "HEAD"]
-    commit = subprocess.run(
-        git, cwd=ROOT, capture_output=True, text=True, check=False, timeout=30
-    ).stdout.strip()
-    now = datetime.datetime.now(tz=datetime.UTC)
-    raw = {
-        "format": FORMAT,
-        "taken": now.isoformat(timespec="seconds"),
-        "commit": commit,
-        # Without the directory of the results, which is a path of one machine.
-        "options": {name: value for name, value in options.items() if name != "out"},
-        "machine": machine,
-        "versions": _installed(),
-        "rows": [
-            {**vars(row), "name": slug(row.name or row.what), "ratio": row.ratio()} for row in done
-        ],
-    }
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{now:%Y%m%dT%H%M%S}.json"
-    path.write_text(json.dumps(raw, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return path
+    done = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False, timeout=30)
+    return done.stdout.strip()
 
 
 def load(path: Path) -> dict[str, Row]:

@@ -41,8 +41,10 @@ class Row:
     percentiles: dict[str, dict[str, float]] = field(default_factory=dict)
     less_is_more: bool = False
 
-    def add(self, side: str, value: float, cpu_us: float | None = None) -> None:
-        """Add one figure."""
+    def add(
+        self, side: str, value: float, cpu_us: float | None = None, *, server: int | None = None
+    ) -> None:
+        """Add one figure; `server` is the process whose resident memory is recorded with it."""
         self.figures.setdefault(side, []).append(value)
         if cpu_us is not None:
             self.cpu_us.setdefault(side, []).append(cpu_us)

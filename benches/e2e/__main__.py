@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tests.interop.driver import Driver
 
@@ -41,12 +42,12 @@ from benches.e2e.spark import spark_rows
 from benches.e2e.store import store_rows
 from benches.e2e.store_broker import PARTS, store_broker_rows
 from benches.e2e.sustained import sustained_rows
-from benches.results import machine, save
+from benches.results import ResultsFile, machine
 from benches.row import Row
 from pyrmq import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -58,8 +59,8 @@ SENDS = (
 
 
 KNOWN = (
-    *("start", "import", "codec", "nameserver", "store", *PARTS, "selection", "rivals"),
-    *(plan.name for plan in PLANS),
+    *("start", "import", "codec", "nameserver", "store", *PARTS, "selection"),
+    *("rivals", *(plan.name for plan in PLANS)),
     *("spark", *(plan.name for plan in SPARK_PLANS)),
     *("security", *(plan.name for plan in SECURITY_PLANS), "handshakes", *JAVA_SECURITY),
     *("producer", "sync", "batch", "drain", "sql", "python", "pop", "pop-flight"),
@@ -75,32 +76,32 @@ their rows. `sustained` runs only if it is named: it takes twenty minutes."""
 QUICK = "start,import,selection,sync,drain,produce,lone,objects,latency"
 
 
-def measure(arguments: argparse.Namespace, done: list[Row]) -> None:
-    """Run the requested rows; append each one to `done` when it is measured."""
+def measure(arguments: argparse.Namespace) -> Generator[Row, None, None]:
+    """Run the requested rows; yield each one when it is measured."""
     chosen = set(arguments.rows.split(",")) if arguments.rows else None
 
     def wanted(name: str) -> bool:
         return chosen is None or name in chosen
 
     if wanted("start"):
-        done += rows.starts(arguments.rounds)
+        yield from rows.start_rows(arguments.rounds)
     if wanted("import"):
-        done.append(rows.import_time(arguments.rounds))
+        yield rows.import_time(arguments.rounds)
         wheel = rows.wheel_size(ROOT)
         if wheel:
-            done.append(wheel)
+            yield wheel
     if wanted("pop-flight"):
-        done += in_flight_rows(20_000 if arguments.quick else 1_000_000)
+        yield from in_flight_rows(20_000 if arguments.quick else 1_000_000)
     if wanted("codec"):
-        done += codec_rows(arguments.rounds)
+        yield from codec_rows(arguments.rounds)
     if wanted("nameserver"):
-        done += name_server_rows(arguments.rounds, arguments.seconds)
+        yield from name_server_rows(arguments.rounds, arguments.seconds)
     if wanted("store"):
         sizes = {"queues": arguments.queues, "megabytes": arguments.megabytes}
-        done += store_rows(ROOT, arguments.rounds, **sizes)
+        yield from store_rows(ROOT, arguments.rounds, **sizes)
     parts = {part for part in PARTS if wanted("store") or wanted(part)}
     if parts:
-        done += store_broker_rows(
+        yield from store_broker_rows(
             parts,
             arguments.rounds,
             arguments.seconds,
@@ -109,43 +110,43 @@ def measure(arguments: argparse.Namespace, done: list[Row]) -> None:
             megabytes=arguments.megabytes,
         )
     if wanted("selection"):
-        done += selection_rows(arguments.rounds)
+        yield from selection_rows(arguments.rounds)
     duels = {plan.name for plan in PLANS if wanted("rivals") or wanted(plan.name)}
     if duels:
-        done += rival_rows(arguments.rounds, arguments.scale, duels)
+        yield from rival_rows(arguments.rounds, arguments.scale, duels)
     secured = {plan.name for plan in SECURITY_PLANS if wanted("security") or wanted(plan.name)}
     if secured:
-        done += rival_rows(arguments.rounds, arguments.scale, secured, SECURITY_PLANS)
+        yield from rival_rows(arguments.rounds, arguments.scale, secured, SECURITY_PLANS)
     if wanted("security") or wanted("handshakes"):
-        done += handshake_rows(arguments.rounds)
+        yield from handshake_rows(arguments.rounds)
     java_secured = {name for name in JAVA_SECURITY if wanted("security") or wanted(name)}
     if java_secured:
-        done += java_security_rows(java_secured, arguments.rounds, arguments.seconds)
+        yield from java_security_rows(java_secured, arguments.rounds, arguments.seconds)
     reads = {plan.name for plan in SPARK_PLANS if wanted("spark") or wanted(plan.name)}
     if reads:
-        done += spark_rows(arguments.rounds, arguments.scale, reads)
+        yield from spark_rows(arguments.rounds, arguments.scale, reads)
     if wanted("producer"):
         with ExitStack() as stack:
             sides = [stack.enter_context(side())[0] for side in (ours, apache)]
-            done += producer_rows(sides, rounds=arguments.rounds)
+            yield from producer_rows(sides, rounds=arguments.rounds)
     groups = {name for name in CONSUMERS if wanted("consumers") or wanted(name)}
     if groups:
-        done += consumer_rows(groups, arguments.rounds, arguments.scale)
+        yield from consumer_rows(groups, arguments.rounds, arguments.scale)
     many = {name for name in BREADTH if wanted(name)}
     if many:
-        done += breadth_rows(many, arguments.rounds, arguments.scale)
+        yield from breadth_rows(many, arguments.rounds, arguments.scale)
     if wanted("snapshot"):
-        done += snapshot_rows(arguments.rounds, arguments.scale)
+        yield from snapshot_rows(arguments.rounds, arguments.scale)
     operated = {name for name in OPERATORS if wanted("operators") or wanted(name)}
     if operated:
-        done += operator_rows(operated, arguments.rounds)
+        yield from operator_rows(operated, arguments.rounds)
     if chosen is not None and "sustained" in chosen:
-        done += sustained_rows(arguments.sustain, arguments.keep)
+        yield from sustained_rows(arguments.sustain, arguments.keep)
     java_rows = {"sync", "batch", "drain", "sql", "python", "pop"}
     if chosen is not None:
         java_rows &= chosen
     if java_rows:
-        done += _beside_java(arguments, java_rows)
+        yield from _beside_java(arguments, java_rows)
 
 
 def _beside_java(arguments: argparse.Namespace, chosen: set[str]) -> Iterator[Row]:
@@ -266,21 +267,24 @@ def main() -> int:
             "not worth citing",
             file=sys.stderr,
         )
-    done: list[Row] = []
+    file = ResultsFile(arguments.out, machine=found, options=vars(arguments))
+    began = time.monotonic()
     try:
-        with kept_bytecode():
-            measure(arguments, done)
+        with kept_bytecode(), closing(measure(arguments)) as measured:
+            for row in measured:
+                file.add(row)
+                passed = time.monotonic() - began
+                print(f"{passed:.0f} s: measured {row.name or row.what}", file=sys.stderr)
     finally:
         # A row that fails, or Ctrl-C, takes none of the rows before it along.
-        if done:
-            show_and_save(done, arguments, found)
+        if file.rows:
+            show(file.rows)
+            print(f"raw figures: {file.path}", file=sys.stderr)
     return 0
 
 
-def show_and_save(
-    done: Sequence[Row], arguments: argparse.Namespace, found: dict[str, Any]
-) -> None:
-    """Print the tables of the rows and save their figures."""
+def show(done: Sequence[Row]) -> None:
+    """Print the tables of the rows."""
     print(table(done))
     rivals = {row.name: row for row in done if row.client_us}
     if rivals:
@@ -288,8 +292,6 @@ def show_and_save(
     latencies = report.latency_table(done)
     if latencies:
         print(f"\n{latencies}")
-    path = save(done, arguments.out, machine=found, options=vars(arguments))
-    print(f"raw figures: {path}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pyrmq import Admin, Producer
 from pyrmq.codes import RequestCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 CONNECTIONS, TOPICS, MESSAGES = 5000, 1000, 300_000
 UNDER_LOAD = 5_000_000
@@ -29,16 +29,14 @@ SPARE_FILES = 200
 FLUSH_S = 60.0
 
 
-def breadth_rows(names: set[str], rounds: int, scale: float) -> list[Row]:
+def breadth_rows(names: set[str], rounds: int, scale: float) -> Iterator[Row]:
     """Run the rows of these names; `scale` shortens a smoke run."""
-    done: list[Row] = []
     for name, work in ROWS.items():
         if name in names:
-            done += work(rounds, scale)
-    return done
+            yield from work(rounds, scale)
 
 
-def connection_rows(rounds: int, scale: float) -> list[Row]:
+def connection_rows(rounds: int, scale: float) -> Iterator[Row]:
     """Measure a broker with 5,000 connections that have sent a message each."""
     count, lone = scaled(CONNECTIONS, scale, 100), scaled(LONE, scale, 30)
     text = f"{count:,} connections that have sent"
@@ -61,10 +59,10 @@ def connection_rows(rounds: int, scale: float) -> list[Row]:
                     _send_once(stack.enter_context(Connection(str(broker.master))))
                 memory.add("ours", resident_mib(side.broker_pid) - before)
                 send.add("ours", _lone(producer, lone))
-    return [memory, send]
+    yield from (memory, send)
 
 
-def topic_rows(rounds: int, scale: float) -> list[Row]:
+def topic_rows(rounds: int, scale: float) -> Iterator[Row]:
     """Measure a producer whose messages go to 1,000 topics in turn."""
     topics, count = scaled(TOPICS, scale, 10), scaled(MESSAGES, scale, 1000)
     rate = Row(
@@ -88,10 +86,10 @@ def topic_rows(rounds: int, scale: float) -> list[Row]:
             rate.add("one topic", _rate(producer, names[:1], count))
             rate.add("ours", _rate(producer, names, count))
             memory.add("ours", resident_mib(side.broker_pid) - before)
-    return [rate, memory]
+    yield from (rate, memory)
 
 
-def memory_rows(rounds: int, scale: float) -> list[Row]:
+def memory_rows(rounds: int, scale: float) -> Iterator[Row]:
     """Measure the memory of a new server while a producer sends at full rate."""
     count = scaled(UNDER_LOAD, scale, 1000)
     what = f"name server + broker, {count:,} messages of 128 B at full rate: resident at most"
@@ -102,7 +100,7 @@ def memory_rows(rounds: int, scale: float) -> list[Row]:
                 admin.create_topic(TOPIC, queues=8)
             _rate(producer, [TOPIC], count)
             row.add("ours", resident_mib(side.broker_pid, peak=True))
-    return [row]
+    yield row
 
 
 def _allow_files(count: int) -> None:
@@ -140,7 +138,7 @@ def _rate(producer: Producer, topics: Sequence[str], count: int) -> float:
     return count / (time.perf_counter() - began)
 
 
-ROWS: dict[str, Callable[[int, float], list[Row]]] = {
+ROWS: dict[str, Callable[[int, float], Iterator[Row]]] = {
     "connections": connection_rows,
     "topics": topic_rows,
     "memory": memory_rows,

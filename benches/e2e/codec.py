@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.interop import artifacts
 
 from benches.e2e.servers import VERSION
 from benches.row import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 0.05
@@ -33,8 +37,8 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def codec_rows(rounds: int) -> list[Row]:
-    """Return rows for decoding plus encoding each frame, without and with header structure."""
+def codec_rows(rounds: int) -> Iterator[Row]:
+    """Yield rows for decoding plus encoding each frame, without and with header structure."""
     rows: dict[tuple[str, str, str], Row] = {}
     for _ in range(rounds):
         for side, run in (("ours", _ours), ("apache", _apache)):
@@ -49,4 +53,4 @@ def codec_rows(rounds: int) -> list[Row]:
                         Row(what=what, unit="ns", target=">= 5 times", less_is_more=True),
                     )
                     row.add(side, one[f"{prefix}decode_ns"] + one[f"{prefix}encode_ns"])
-    return list(rows.values())
+    yield from rows.values()

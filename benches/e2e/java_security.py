@@ -26,9 +26,8 @@ _SENDS = (("64 threads, 128 B", 64, 1), ("batches of 32, 8 threads", 8, 32))
 _PARTS = "org.apache.rocketmq.auth"
 
 
-def java_security_rows(chosen: set[str], rounds: int, seconds: int) -> list[Row]:
+def java_security_rows(chosen: set[str], rounds: int, seconds: int) -> Iterator[Row]:
     """Run both loads with TLS, and both with signed and checked requests."""
-    done = []
     none: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as home:
         for name, sides, flags, account in (
@@ -47,19 +46,16 @@ def java_security_rows(chosen: set[str], rounds: int, seconds: int) -> list[Row]
                     row = Row(
                         what=f"Java client with {what}, {text}", unit="msg/s", target=">= 1.6 times"
                     )
-                    done.append(
-                        rows.java_sends(
-                            running,
-                            driver,
-                            rounds=rounds,
-                            seconds=seconds,
-                            threads=threads,
-                            batch=batch,
-                            row=row,
-                            account=account,
-                        )
+                    yield rows.java_sends(
+                        running,
+                        driver,
+                        rounds=rounds,
+                        seconds=seconds,
+                        threads=threads,
+                        batch=batch,
+                        row=row,
+                        account=account,
                     )
-    return done
 
 
 @contextmanager

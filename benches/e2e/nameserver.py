@@ -61,18 +61,16 @@ def apache() -> Iterator[tuple[str, int]]:
 SIDES = {"ours": ours, "apache": apache}
 
 
-def name_server_rows(rounds: int, seconds: int) -> list[Row]:
+def name_server_rows(rounds: int, seconds: int) -> Iterator[Row]:
     """Measure all rows."""
     build("pyrmq-nameserver", "load")
-    return [
-        *_starts(rounds),
-        *_routes(rounds, seconds),
-        *_full(rounds, seconds),
-        _idle(),
-    ]
+    yield from _starts(rounds)
+    yield from _routes(rounds, seconds)
+    yield from _full(rounds, seconds)
+    yield _idle()
 
 
-def _starts(rounds: int) -> list[Row]:
+def _starts(rounds: int) -> Iterator[Row]:
     row = Row(
         what="name server: start to first answer, minus an idle interpreter's",
         unit="ms",
@@ -100,7 +98,7 @@ def _starts(rounds: int) -> list[Row]:
                 own = name == "ours"
                 row.add(name, took - (bare if own else 0))
                 rest.add(name, resident_mib(pid) - (base if own else 0))
-    return [row, rest]
+    yield from (row, rest)
 
 
 def _interpreter() -> tuple[float, float]:
@@ -122,7 +120,7 @@ def _row(what: str, unit: str, target: str = "", *, less: bool = False) -> Row:
     return Row(what=what, unit=unit, target=target, less_is_more=less)
 
 
-def _routes(rounds: int, seconds: int) -> list[Row]:
+def _routes(rounds: int, seconds: int) -> Iterator[Row]:
     load = "16 connections, 16 in flight"
     rate = _row(f"routes, {load}", "/s", ">= 5 times")
     wide = _row(f"routes of a topic on {BROKERS} brokers", "/s", ">= 5 times")
@@ -150,10 +148,10 @@ def _routes(rounds: int, seconds: int) -> list[Row]:
             for name, (one, _) in loads.items():
                 one.run("again same")
                 late.add(name, one.run(f"paced {half:.0f} {seconds}")["p99_us"])
-    return [rate, wide, late]
+    yield from (rate, wide, late)
 
 
-def _full(rounds: int, seconds: int) -> list[Row]:
+def _full(rounds: int, seconds: int) -> Iterator[Row]:
     each = f"{BROKERS} brokers with {TOPICS:,} topics each"
     share = _row(f"{each} register every 30 s: share of a core", "%", "<= 10 %", less=True)
     first = _row(f"{each} register at once, the first time", "s", less=True)
@@ -169,7 +167,7 @@ def _full(rounds: int, seconds: int) -> list[Row]:
             for _ in range(rounds):
                 quiet.add(name, load.run(f"paced 2000 {seconds}")["p99_us"])
                 storm.add(name, load.run(f"storm 2000 {seconds}")["p99_us"])
-    return [first, share, quiet, storm]
+    yield from (first, share, quiet, storm)
 
 
 def _idle() -> Row:

@@ -27,29 +27,32 @@ from pyrmq.server.metrics import exposition
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-VERBS = ("nameserver status", "broker status", "topic list", "group list", "message query t k")
+VERBS = (
+    # By default they take two samples a second apart.
+    "nameserver status --interval 0.001",
+    "broker status --interval 0.001",
+    *("topic list", "group list", "message query t k"),
+)
 RUNS = 20
 """Runs of a verb for one p95."""
 TOPICS, GROUPS = 1000, 200
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def operator_rows(names: set[str], rounds: int) -> list[Row]:
+def operator_rows(names: set[str], rounds: int) -> Iterator[Row]:
     """Run the rows of these names."""
-    done: list[Row] = []
     for name, work in ROWS.items():
         if name in names:
-            done += work(rounds)
-    return done
+            yield from work(rounds)
 
 
 def _row(what: str, unit: str, target: str) -> Row:
     return Row(what=what, unit=unit, target=target, less_is_more=True)
 
 
-def verb_rows(rounds: int) -> list[Row]:
+def verb_rows(rounds: int) -> Iterator[Row]:
     """Measure commands that ask one server, with their process's start.
 
     Their processor time is that of the sources. Their time by the clock is that of the wheel in
@@ -63,14 +66,12 @@ def verb_rows(rounds: int) -> list[Row]:
             admin.create_topic("t", queues=2)
         with Producer(name_server=side.name_server) as producer:
             producer.send("t", b"x", keys="k")
-        done = _processor_rows(side.name_server, rounds)
+        yield from _processor_rows(side.name_server, rounds)
         if wheel is not None:
-            done += clock_rows(wheel, side.name_server, rounds)
-    return done
+            yield from clock_rows(wheel, side.name_server, rounds)
 
 
-def _processor_rows(name_server: str, rounds: int) -> list[Row]:
-    done: list[Row] = []
+def _processor_rows(name_server: str, rounds: int) -> Iterator[Row]:
     for verb in VERBS:
         row = _row(f"`pyrmq {verb}`: processor time", "ms", "<= 150 ms")
         command = [sys.executable, "-m", "pyrmq", *verb.split(), "-n", name_server]
@@ -81,13 +82,11 @@ def _processor_rows(name_server: str, rounds: int) -> list[Row]:
                 process.returncode = os.waitstatus_to_exitcode(status)
             if turn:
                 row.add("ours", (used.ru_utime + used.ru_stime) * 1000)
-        done.append(row)
-    return done
+        yield row
 
 
-def clock_rows(wheel: Path, name_server: str, rounds: int, runs: int = RUNS) -> list[Row]:
+def clock_rows(wheel: Path, name_server: str, rounds: int, runs: int = RUNS) -> Iterator[Row]:
     """Measure the time of each verb by the clock, p95, from a wheel in an empty environment."""
-    done: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as home:
         program = _installed(wheel, Path(home))
         # Else the sources would be found before what is installed.
@@ -108,8 +107,7 @@ def clock_rows(wheel: Path, name_server: str, rounds: int, runs: int = RUNS) -> 
                     )
                     took.append((time.perf_counter() - began) * 1000)
                 row.add("ours", statistics.quantiles(took, n=20, method="inclusive")[-1])
-            done.append(row)
-    return done
+            yield row
 
 
 def _installed(wheel: Path, home: Path) -> Path:
@@ -121,7 +119,7 @@ def _installed(wheel: Path, home: Path) -> Path:
     return binaries / "pyrmq"
 
 
-def scrape_rows(rounds: int) -> list[Row]:
+def scrape_rows(rounds: int) -> Iterator[Row]:
     """Measure the processor time of a scrape of a broker that lists all of its topics."""
     row = _row(f"a scrape of {TOPICS:,} topics and {GROUPS} groups", "ms", "<= 50 ms")
     names = [f"topic-{number}" for number in range(TOPICS)]
@@ -148,12 +146,11 @@ def scrape_rows(rounds: int) -> list[Row]:
             exposition(running.broker.figures())
             if turn:
                 row.add("ours", (time.thread_time() - began) * 1000)
-    return [row]
+    yield row
 
 
-def cluster_rows(rounds: int) -> list[Row]:
+def cluster_rows(rounds: int) -> Iterator[Row]:
     """Measure how long a test waits for a cluster of two brokers."""
-    done: list[Row] = []
     for processes, target in ((False, "<= 60 ms"), (True, "<= 400 ms")):
         where = "processes of their own" if processes else "the test's process"
         row = _row(f"`pyrmq.testing.cluster(brokers=2)` in {where}: ready", "ms", target)
@@ -162,11 +159,10 @@ def cluster_rows(rounds: int) -> list[Row]:
             with cluster(brokers=2, processes=processes):
                 if turn:
                     row.add("ours", (time.monotonic() - began) * 1000)
-        done.append(row)
-    return done
+        yield row
 
 
-ROWS: dict[str, Callable[[int], list[Row]]] = {
+ROWS: dict[str, Callable[[int], Iterator[Row]]] = {
     "verbs": verb_rows,
     "scrape": scrape_rows,
     "clusters": cluster_rows,

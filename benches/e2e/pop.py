@@ -40,7 +40,7 @@ IDLE_CPU = 0.05
 """Seconds of processor in a second, below which a server is idle."""
 
 
-def pop_rows(sides: list[Side], driver: Driver, *, rounds: int, count: int) -> list[Row]:
+def pop_rows(sides: list[Side], driver: Driver, *, rounds: int, count: int) -> Iterator[Row]:
     """Measure a backlog that is popped and acknowledged: by Java's client, and by ours."""
     java = Row(
         name="pop-ack",
@@ -66,7 +66,7 @@ def pop_rows(sides: list[Side], driver: Driver, *, rounds: int, count: int) -> l
         own = next(side for side in sides if side.name == "ours")
         _settle(sides)
         simple.add("ours", _drain(own.name_server, "bench-pop", f"simple-{turn}", count))
-    return [java, simple]
+    yield from (java, simple)
 
 
 def _warm(sides: list[Side], driver: Driver, count: int) -> None:
@@ -117,7 +117,7 @@ def _java_drain(
     return float(result["perSecond"]), cpu
 
 
-def in_flight_rows(count: int) -> list[Row]:
+def in_flight_rows(count: int) -> Iterator[Row]:
     """Measure a broker of ours with `count` messages in flight.
 
     Its memory beyond what it had with the messages stored, the time from a kill until it is ready
@@ -140,12 +140,14 @@ def in_flight_rows(count: int) -> list[Row]:
             before = resident_mib(server.pid)
             _take(address, "bench-flight", "flight", count)
             memory.add("ours", resident_mib(server.pid) - before)
+            yield memory
             late.add("ours", _lateness(address))
+            yield late
             server.send_signal(signal.SIGKILL)
             server.wait()
         with _server(home) as (_, _, took):
             ready.add("ours", took)
-    return [memory, ready, late]
+    yield ready
 
 
 @contextmanager

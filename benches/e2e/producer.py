@@ -9,6 +9,8 @@ from benches.row import Row
 from benches.usage import cpu_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from benches.e2e.servers import Side
 
 
@@ -31,9 +33,8 @@ def _rows() -> list[tuple[Row, str]]:
     ]
 
 
-def producer_rows(sides: list[Side], *, rounds: int) -> list[Row]:
+def producer_rows(sides: list[Side], *, rounds: int) -> Iterator[Row]:
     """Run every row on every side in turns."""
-    done = []
     for row, load in _rows():
         for turn in range(rounds):
             for side in sides:
@@ -41,5 +42,4 @@ def producer_rows(sides: list[Side], *, rounds: int) -> list[Row]:
                 figure = run(load, side.name_server)
                 spent = (cpu_seconds(side.broker_pid) - before) * 1e6 / LOADS[load][0]
                 row.add(side.name, figure, spent if turn else None)
-        done.append(row)
-    return done
+        yield row

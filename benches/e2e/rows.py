@@ -13,7 +13,7 @@ from benches.row import Row
 from benches.usage import cpu_seconds, resident_mib
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from tests.interop.driver import Driver
@@ -185,7 +185,7 @@ def java_filters(sides: list[Side], driver: Driver, *, rounds: int, count: int) 
     )
 
 
-def starts(rounds: int) -> tuple[Row, Row]:
+def start_rows(rounds: int) -> Iterator[Row]:
     """Measure name server and broker in one process: time to ready, memory at rest."""
     what = "name server + broker in one process: "
     ready = Row(name="start", what=f"{what}ready", unit="ms", target="<= 100 ms")
@@ -198,7 +198,7 @@ def starts(rounds: int) -> tuple[Row, Row]:
             ready.add("ours", took)
             time.sleep(1.0)
             rest.add("ours", resident_mib(side.broker_pid))
-    return ready, rest
+    yield from (ready, rest)
 
 
 def import_time(rounds: int) -> Row:

@@ -74,11 +74,13 @@ def signed() -> Iterator[Side]:
             yield side
 
 
-def handshake_rows(rounds: int) -> list[Row]:
+def handshake_rows(rounds: int) -> Iterator[Row]:
     """Measure handshakes a second with OpenSSL's clients, and idle connections."""
-    rows = []
+    openssl = shutil.which("openssl")
+    if not openssl:
+        print("left out: handshakes: there is no `openssl`", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as home:
-        for kind, how, target in _HANDSHAKES if shutil.which("openssl") else ():
+        for kind, how, target in _HANDSHAKES if openssl else ():
             what = "resumed handshakes" if how == "-reuse" else "full handshakes"
             row = Row(
                 name=f"handshakes-{kind.split()[0].lower()}{how.replace('-new', '')}",
@@ -94,9 +96,7 @@ def handshake_rows(rounds: int) -> list[Row]:
                     spent = cpu_seconds(side.broker_pid) - before
                     # The server's share says which of the two sides limits the rate.
                     row.add("ours", rate, spent * 1e6 / (rate * HANDSHAKE_S))
-            rows.append(row)
-    if not rows:
-        print("left out: handshakes: there is no `openssl`", file=sys.stderr)
+            yield row
     memory = Row(
         name="tls-idle",
         what=f"memory of an idle TLS connection, of {IDLE:,}",
@@ -107,7 +107,7 @@ def handshake_rows(rounds: int) -> list[Row]:
     for _ in range(min(rounds, 3)):
         with tls() as side:
             memory.add("ours", _idle_kib(side))
-    return [*rows, memory]
+    yield memory
 
 
 @contextmanager

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.interop import artifacts
 
 from benches.e2e.servers import VERSION
 from benches.row import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = "0.05"
@@ -31,7 +35,7 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def selection_rows(rounds: int) -> list[Row]:
+def selection_rows(rounds: int) -> Iterator[Row]:
     """Measure a choice with fault tolerance, for two and sixteen brokers with four queues each."""
     rows: dict[tuple[str, int], Row] = {}
     for _ in range(rounds):
@@ -46,4 +50,4 @@ def selection_rows(rounds: int) -> list[Row]:
                     Row(what=what, unit="ns", target=">= 10 times", less_is_more=True),
                 )
                 row.add(side, one["ns"])
-    return list(rows.values())
+    yield from rows.values()

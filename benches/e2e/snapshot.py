@@ -22,6 +22,8 @@ from benches.open_loop import LIBRARY, OpenLoop, at_rate, is_available
 from pyrmq import Producer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from benches.row import Row
 
 SEGMENT = 128 << 20
@@ -32,7 +34,7 @@ TOPIC = "bench-snapshot"
 BODY = b"x" * 1024
 
 
-def snapshot_rows(rounds: int, scale: float) -> list[Row]:
+def snapshot_rows(rounds: int, scale: float) -> Iterator[Row]:
     """Measure sends alone and during snapshots, one after the other; and each snapshot."""
     segments, count = scaled(SEGMENTS, scale), scaled(SENDS, scale, 100)
     size = f"{segments * SEGMENT / 1e9:.0f} GB"
@@ -46,7 +48,7 @@ def snapshot_rows(rounds: int, scale: float) -> list[Row]:
     command = figure_row("snapshot-time", f"a snapshot of {size} by links", "s", "<= 1 s")
     if not is_available():
         print(f"not available: {sends.what}: {LIBRARY} is not installed", file=sys.stderr)
-        return []
+        return
 
     def fill(store: Path) -> None:
         write_full_log(store, segments, SEGMENT)
@@ -60,7 +62,7 @@ def snapshot_rows(rounds: int, scale: float) -> list[Row]:
                 _add(sends, "ours", _paced(producer, count))
             for seconds in beside.took:
                 command.add("ours", seconds)
-    return [sends, command]
+    yield from (sends, command)
 
 
 def _add(row: Row, side: str, turn: OpenLoop) -> None:

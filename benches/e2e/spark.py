@@ -14,6 +14,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from pyrmq import Admin, arrow
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -169,8 +170,11 @@ PLANS = (
 )
 
 
-def spark_rows(rounds: int, scale: float, names: set[str]) -> list[Row]:
+def spark_rows(rounds: int, scale: float, names: set[str]) -> Iterator[Row]:
     """Measure these rows; `scale` is the share of a million messages."""
+    if find_spec("pyspark") is None:
+        print("not available: rows of Spark: pyspark is not installed", file=sys.stderr)
+        return
     with ExitStack() as stack:
         store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyrmq-spark-bench-")))
         segment = MEASURED_STORE["mappedFileSizeCommitLog"]
@@ -186,7 +190,6 @@ def spark_rows(rounds: int, scale: float, names: set[str]) -> list[Row]:
         spark = _session(with_kafka=theirs is not None)
         bench = _Bench(spark, ours, theirs, store, rounds, max(1000, int(ROWS * scale)))
         stack.callback(lambda: bench.spark.stop())
-        done = []
         for plan in PLANS:
             if plan.name in names and (theirs is not None or plan.rival != "kafka"):
                 row = Row(
@@ -198,8 +201,7 @@ def spark_rows(rounds: int, scale: float, names: set[str]) -> list[Row]:
                     less_is_more=plan.less_is_more,
                 )
                 further = getattr(bench, plan.method)(row, **plan.arguments)
-                done += [row, *(further or ())]
-        return done
+                yield from (row, *(further or ()))
 
 
 def _session(*, with_kafka: bool, **more: str) -> SparkSession:

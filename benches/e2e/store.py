@@ -6,9 +6,11 @@ import json
 import subprocess
 from typing import TYPE_CHECKING
 
+from benches.e2e.generator import binary, build
 from benches.row import Row
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 TARGETS = {
@@ -38,8 +40,8 @@ TARGETS = {
 
 def store_rows(
     root: Path, rounds: int, *, queues: int = 40_000, megabytes: int = 1000
-) -> list[Row]:
-    """Build and run the program; return one row for each of its lines.
+) -> Iterator[Row]:
+    """Build and run the program; yield a row for each of its lines.
 
     Args:
         root: the source tree.
@@ -47,13 +49,19 @@ def store_rows(
         queues: queues of the rows about starting.
         megabytes: size of the log of the rows about starting.
     """
-    command = ["cargo", "run", "--release", "--quiet", "-p", "pyrmq-store"]
-    command += ["--example", "store_bench", "--", "--rounds", str(rounds)]
+    build("pyrmq-store", "store_bench")
+    command = [str(binary("store_bench")), "--rounds", str(rounds)]
     command += ["--queues", str(queues), "--mb", str(megabytes)]
-    done = subprocess.run(
-        command, cwd=root, check=True, capture_output=True, text=True, timeout=3600
-    )
-    return [_row(json.loads(line)) for line in done.stdout.splitlines()]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        try:
+            # It prints the lines of a part when that is measured.
+            yield from (_row(json.loads(line)) for line in program.stdout)
+        except BaseException:
+            program.kill()
+            raise
+    if program.returncode:
+        raise subprocess.CalledProcessError(program.returncode, command)
 
 
 def _row(line: dict[str, object]) -> Row:

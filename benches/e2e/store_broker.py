@@ -110,7 +110,7 @@ def store_broker_rows(
         yield from _start(rounds, queues, megabytes)
 
 
-def _sync(rounds: int, seconds: int) -> list[Row]:
+def _sync(rounds: int, seconds: int) -> Iterator[Row]:
     threads = _row("SYNC_FLUSH, 64 threads with our producer, 1 KiB", "msg/s", ">= 5 times")
     many = _row("SYNC_FLUSH, 64 senders of our producer without threads", "msg/s", ">= 5 times")
     lone = _row("SYNC_FLUSH, one sender of our producer, p50", "µs", less=True)
@@ -125,7 +125,7 @@ def _sync(rounds: int, seconds: int) -> list[Row]:
             for name, (load, broker) in loads.items():
                 for row, verb in ((threads, "send"), (many, "chained")):
                     before = cpu_seconds(broker.pid)
-                    told = load.run(f"{verb} 64 {seconds} {BODY}")
+                    told = load.run(f"{verb} {seconds} {BODY}")
                     if told["failed"]:
                         print(f"  {name}: {told['failed']} sends failed", file=sys.stderr)
                     spent = (cpu_seconds(broker.pid) - before) * 1e6 / told["answers"]
@@ -139,7 +139,7 @@ def _sync(rounds: int, seconds: int) -> list[Row]:
                     bare = load.run(f"fdatasync {broker.store_dir} 1000 {BODY + 200}")["p50_us"]
                     disk.add(name, bare)
                     share.add(name, alone / bare)
-    return [threads, many, lone, disk, share]
+    yield from (threads, many, lone, disk, share)
 
 
 def _fill(address: str, count: int, topic: str = "bench-backlog") -> str:
@@ -157,11 +157,11 @@ def _fill(address: str, count: int, topic: str = "bench-backlog") -> str:
     return topic
 
 
-def _pull(rounds: int, seconds: int, backlog: int) -> list[Row]:
+def _pull(rounds: int, seconds: int, backlog: int) -> Iterator[Row]:
     rate = _row("pull of a stored backlog, raw frames, 1 KiB", "MB/s", ">= 1000, or 0.7 of:")
+    load_of = f"{seconds} 1 4"
     bare = _row("the same bytes over a bare socket", "MB/s")
     share = _row("pull, of the bare socket", "times", ">= 0.7")
-    load_of = f"{seconds} 1 4"
     with ExitStack() as stack:
         loads = {}
         for name in SIDES:
@@ -171,10 +171,10 @@ def _pull(rounds: int, seconds: int, backlog: int) -> list[Row]:
         for turn in range(rounds + 1):
             for name, (load, broker) in loads.items():
                 before = cpu_seconds(broker.pid)
-                told = load.run(f"pull {topic} {QUEUES} {load_of}")
-                spent = cpu_seconds(broker.pid) - before
                 if turn == 0:
                     continue
+                told = load.run(f"pull {topic} {QUEUES} {load_of}")
+                spent = cpu_seconds(broker.pid) - before
                 mine = told["bytes_per_second"] / 1e6
                 # The load runs a quarter longer; the beginning does not count.
                 rate.add(name, mine, spent * 1e6 / (told["answers"] * 32 * 1.25))
@@ -183,7 +183,7 @@ def _pull(rounds: int, seconds: int, backlog: int) -> list[Row]:
                     copied = load.run(f"copy {seconds} 1 {size}")["bytes_per_second"] / 1e6
                     bare.add(name, copied)
                     share.add(name, mine / copied)
-    return [rate, bare, share]
+    yield from (rate, bare, share)
 
 
 def _evict(store: Path) -> None:
@@ -204,7 +204,7 @@ def _read_from_disk(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
 
 
-def _cold(rounds: int, backlog: int) -> list[Row]:
+def _cold(rounds: int, backlog: int) -> Iterator[Row]:
     hot = _row(f"{HOT_PER_S:,} sends of 1 KiB a second, p99, nobody pulls", "µs", less=True)
     warm = _row("the same beside pulls of cached data", "µs", less=True)
     cold = _row("the same beside pulls of data that is not cached", "µs", "<= 2 times", less=True)
@@ -257,7 +257,7 @@ def _cold(rounds: int, backlog: int) -> list[Row]:
             share.add("ours", late / alone)
             beside()
             warm.add("ours", beside()[0])
-    return [hot, warm, cold, rate, disk, share]
+    yield from (hot, warm, cold, rate, disk, share)
 
 
 def _restart(rounds: int, backlog: int) -> Row:
@@ -309,7 +309,7 @@ def _first_send(
         broker.start()
 
 
-def _start(rounds: int, queues: int, megabytes: int) -> list[Row]:
+def _start(rounds: int, queues: int, megabytes: int) -> Iterator[Row]:
     size = f"{megabytes:,} MB in {queues:,} queues"
     killed = _row(f"start of the broker after kill -9, {size}", "s", "<= 5 s at 10 GB", less=True)
     clean = _row(f"start of the broker after a clean stop, {size}", "s", "<= 5 s", less=True)
@@ -333,4 +333,4 @@ def _start(rounds: int, queues: int, megabytes: int) -> list[Row]:
                 broker.start(timeout=300)
                 row.add("ours", time.perf_counter() - begin)
                 broker.stop(timeout=120)
-    return [killed, clean]
+    yield from (killed, clean)

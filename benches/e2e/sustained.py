@@ -36,7 +36,7 @@ COUNT = 500_000
 """Messages of one run of the load, some tenths of a second to a second."""
 
 
-def sustained_rows(seconds: float, limit: int) -> list[Row]:
+def sustained_rows(seconds: float, limit: int) -> Iterator[Row]:
     """Send to each side for `seconds`, with at most about `limit` bytes of log on the disk.
 
     Raises:
@@ -71,7 +71,7 @@ def sustained_rows(seconds: float, limit: int) -> list[Row]:
     if row.rival not in row.figures:
         # The table of rivals has no line for one side.
         row.client_us.clear()
-    return [row]
+    yield row
 
 
 @contextmanager

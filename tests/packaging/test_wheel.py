@@ -136,7 +136,7 @@ def test_verbs_are_measured_from_the_wheel(wheel: Path) -> None:
     with cluster() as running:
         with Producer(name_server=running.name_server) as producer:
             producer.send("t", b"x", keys="k")
-        rows = clock_rows(wheel, running.name_server, rounds=1, runs=2)
+        rows = list(clock_rows(wheel, running.name_server, rounds=1, runs=2))
     assert [row.what.split("`")[1] for row in rows] == [f"pyrmq {verb}" for verb in VERBS]
     assert all(row.figures["ours"][0] > 0 for row in rows)
 

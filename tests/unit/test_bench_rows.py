@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from benches.e2e import __main__ as main_module
 from benches.e2e.__main__ import KNOWN
 from benches.e2e.breadth import ROWS, breadth_rows
 from benches.e2e.rivals import latency
@@ -17,8 +16,6 @@ from benches.e2e.rivals.load import LOADS
 from benches.e2e.rivals.plans import PLANS, SECURITY_PLANS
 from benches.e2e.snapshot import snapshot_rows
 from benches.open_loop import OpenLoop, is_available
-from benches.results import read, rows_of
-from benches.row import Row
 from benches.turns import ROWS as TURNS
 
 if TYPE_CHECKING:
@@ -97,20 +94,3 @@ def test_rows_of_many_run_on_a_small_scale(name: str) -> None:
     for row in breadth_rows({name}, 1, 0.02):
         assert len(row.figures["ours"]) == 1
         assert row.ratio() is None or row.figures["ours"][0] > 0
-
-
-def test_a_row_that_fails_takes_no_earlier_row_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing(_: object, done: list[Row]) -> None:
-        row = Row(name="import", what="an earlier row", unit="ms", target="")
-        row.add("ours", 1.0)
-        done.append(row)
-        raise RuntimeError("the row after it failed")
-
-    monkeypatch.setattr(main_module, "measure", failing)
-    monkeypatch.setattr(sys, "argv", ["e2e", "--out", str(tmp_path), "--rows", "import"])
-    with pytest.raises(RuntimeError, match="the row after it failed"):
-        main_module.main()
-    (saved,) = tmp_path.glob("*.json")
-    assert list(rows_of(read(saved))) == ["import"]

@@ -11,7 +11,7 @@ import pytest
 from benches import plots, report
 from benches.open_loop import OpenLoop, is_available
 from benches.released import merged, read_release, release_of, write_release
-from benches.results import FORMAT, ResultsError, load, machine, read, save
+from benches.results import FORMAT, ResultsError, ResultsFile, load, machine, read
 from benches.row import Row
 
 if TYPE_CHECKING:
@@ -316,8 +316,10 @@ def test_what_bench_saves_has_the_form_that_is_read(tmp_path: Path) -> None:
     done = [row("latency", [2, 3], [1, 1], less=True), Row(what="start", unit="ms", target="")]
     done[0].latencies = {"ours": [SUMMARY, SUMMARY], "kafka": [SUMMARY, SUMMARY]}
     done[1].add("ours", 65)
-    path = save(done, tmp_path, machine=machine(), options={"rounds": 2, "out": tmp_path})
-    read = load(path)
+    file = ResultsFile(tmp_path, machine=machine(), options={"rounds": 2, "out": tmp_path})
+    for one in done:
+        file.add(one)
+    read = load(file.path)
     assert list(read) == ["latency", "start"]
     assert read["latency"].latencies["kafka"] == [SUMMARY, SUMMARY]
 

@@ -12,12 +12,13 @@ from benches.e2e.servers import ours
 from pyrmq import Admin, Producer, QueueId
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from benches.row import Row
 
 
-def idle_rows(rounds: int, scale: float) -> list[Row]:
+def idle_rows(rounds: int, scale: float) -> Iterator[Row]:
     """Measure 10 consumers that get no messages: processor time and memory of their process."""
-    done: list[Row] = []
     seconds = str(max(2.0, 20 * scale))
     with ours() as (side, _):
         with Admin(name_server=side.name_server) as admin:
@@ -33,13 +34,11 @@ def idle_rows(rounds: int, scale: float) -> list[Row]:
                 cpu.add("ours", figures["cpu_percent"])
                 memory.add("ours", figures["resident_mib"])
                 threads.add("ours", figures["threads"])
-            done += [cpu, memory, threads]
-    return done
+            yield from (cpu, memory, threads)
 
 
-def backlog_rows(rounds: int, scale: float) -> list[Row]:
+def backlog_rows(rounds: int, scale: float) -> Iterator[Row]:
     """Measure the memory of a consumer that handles nothing of 256 queues of backlog."""
-    done: list[Row] = []
     queues, each = 256, scaled(1000, scale, 10)
     with ours() as (side, _):
         _fill_queues(side.name_server, queues, each)
@@ -56,8 +55,7 @@ def backlog_rows(rounds: int, scale: float) -> list[Row]:
                     print(f"  the consumer has {figures['queues']} queues", file=sys.stderr)
                 most.add("ours", figures["most_mib"])
                 grown.add("ours", figures["grown_mib"])
-            done += [most, grown]
-    return done
+            yield from (most, grown)
 
 
 def _fill_queues(name_server: str, queues: int, each: int) -> None:

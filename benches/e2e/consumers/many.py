@@ -18,6 +18,8 @@ from pyrmq import Admin, Producer, QueueId, _core
 from pyrmq.codes import RequestCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from benches.row import Row
 
 HELD_QUEUES = 10
@@ -25,7 +27,7 @@ HELD_CONNECTIONS = 20
 RATE = 2000
 
 
-def fan_out_rows(rounds: int, scale: float) -> list[Row]:
+def fan_out_rows(rounds: int, scale: float) -> Iterator[Row]:
     """Measure 64 groups of one process on one topic."""
     text = f"64 groups on one topic in one process, {RATE:,} messages/s, lists of up to 32"
     middle = figure_row("fan-out-p50", f"{text}: send to call, p50", "ms", "reported")
@@ -33,7 +35,7 @@ def fan_out_rows(rounds: int, scale: float) -> list[Row]:
     count = scaled(20_000, scale, 1000)
     if not is_available():
         print(f"not available: {text}: {LIBRARY} is not installed", file=sys.stderr)
-        return []
+        return
     with ours() as (side, _), Producer(name_server=side.name_server, linger=0) as producer:
         with Admin(name_server=side.name_server) as admin:
             admin.create_topic(TOPIC, queues=4)
@@ -53,10 +55,10 @@ def fan_out_rows(rounds: int, scale: float) -> list[Row]:
             for row, percentile in ((middle, "p50"), (late, "p99")):
                 row.add("ours", turn[percentile] / 1e3)
                 row.latencies.setdefault("ours", []).append(turn)
-    return [middle, late]
+    yield from (middle, late)
 
 
-def held_rows(rounds: int, scale: float) -> list[Row]:
+def held_rows(rounds: int, scale: float) -> Iterator[Row]:
     """Measure a broker that holds 10,000 pulls of 1,000 groups, and a send that wakes them."""
     groups = scaled(1000, scale, HELD_CONNECTIONS)
     pulls = groups * HELD_QUEUES
@@ -96,7 +98,7 @@ def held_rows(rounds: int, scale: float) -> list[Row]:
             for holder in holders:
                 holder.close()
         wake.add("ours", statistics.quantiles(took, n=100, method="inclusive")[98])
-    return [memory, send, wake]
+    yield from (memory, send, wake)
 
 
 class Holder:

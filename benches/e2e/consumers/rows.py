@@ -9,11 +9,11 @@ from benches.e2e.consumers.many import fan_out_rows, held_rows
 from benches.e2e.consumers.sharing import member_rows, takeover_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from benches.row import Row
 
-ROWS: dict[str, Callable[[int, float], list[Row]]] = {
+ROWS: dict[str, Callable[[int, float], Iterator[Row]]] = {
     "idle": idle_rows,
     "backlog": backlog_rows,
     "takeover": takeover_rows,
@@ -24,10 +24,8 @@ ROWS: dict[str, Callable[[int, float], list[Row]]] = {
 """What `--rows` takes."""
 
 
-def consumer_rows(names: set[str], rounds: int, scale: float) -> list[Row]:
+def consumer_rows(names: set[str], rounds: int, scale: float) -> Iterator[Row]:
     """Run the rows of these names; `scale` shortens a smoke run."""
-    done: list[Row] = []
     for name, work in ROWS.items():
         if name in names:
-            done += work(rounds, scale)
-    return done
+            yield from work(rounds, scale)

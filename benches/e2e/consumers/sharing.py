@@ -13,7 +13,7 @@ from benches.e2e.servers import ours
 from pyrmq import Admin, Producer, PullConsumer, PushConsumer, QueueId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from benches.row import Row
     from pyrmq import ReceivedMessage
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Order = Literal["none", "queue"]
 
 
-def takeover_rows(rounds: int, _: float) -> list[Row]:
+def takeover_rows(rounds: int, _: float) -> Iterator[Row]:
     """Measure how long the queues of a member that has ended are not read."""
     cases: tuple[tuple[str, str, str, Order, signal.Signals], ...] = (
         ("takeover-kill", "killed with -9", "<= 1 s", "none", signal.SIGKILL),
@@ -29,7 +29,6 @@ def takeover_rows(rounds: int, _: float) -> list[Row]:
         ("takeover-stop", "stopped cleanly", "<= 0.3 s", "none", signal.SIGTERM),
         ("takeover-orderly-stop", "stopped cleanly, orderly", "<= 0.3 s", "queue", signal.SIGTERM),
     )
-    done: list[Row] = []
     with ours() as (side, _took):
         with Admin(name_server=side.name_server) as admin:
             admin.create_topic(TOPIC, queues=4)
@@ -38,8 +37,7 @@ def takeover_rows(rounds: int, _: float) -> list[Row]:
             for turn in range(rounds):
                 group = f"{name}-{turn}"
                 row.add("ours", _taken_over(side.name_server, order, group, number))
-            done.append(row)
-    return done
+            yield row
 
 
 def _taken_over(name_server: str, order: Order, group: str, number: signal.Signals) -> float:
@@ -79,7 +77,7 @@ def _taken_over(name_server: str, order: Order, group: str, number: signal.Signa
         return max(read[queue.queue_id] for queue in lost) - began
 
 
-def member_rows(rounds: int, scale: float) -> list[Row]:
+def member_rows(rounds: int, scale: float) -> Iterator[Row]:
     """Measure how long a group of 64 needs until its 256 queues are shared again."""
     members, queues = scaled(64, scale, 4), 256
     text = f"{members} consumers on {queues} queues"
@@ -118,7 +116,7 @@ def member_rows(rounds: int, scale: float) -> list[Row]:
             most = _settle(all_of_them, before)
             leave.add("ours", time.perf_counter() - began)
             hands.add("ours", most)
-    return [join, leave, hands]
+    yield from (join, leave, hands)
 
 
 def _owners(consumers: Sequence[PullConsumer]) -> dict[QueueId, list[int]]:

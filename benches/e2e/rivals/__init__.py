@@ -56,20 +56,19 @@ def rival_rows(
     scale: float = 1.0,
     names: set[str] | None = None,
     among: Sequence[Plan] = PLANS,
-) -> list[Row]:
+) -> Iterator[Row]:
     """Run these plans (default: all) whose servers are available; `scale` shortens a smoke run."""
     plans = [plan for plan in among if names is None or plan.name in names]
     with ExitStack() as stack:
         match = Match(stack, {server for plan in plans for server in plan.servers}, rounds, scale)
-        done: list[Row] = []
         for plan in plans:
             missing = [library for library in _libraries(plan) if find_spec(library) is None]
             if missing:
                 print(f"not available: {plan.what}: {missing[0]} is not installed", file=sys.stderr)
             elif plan.servers <= match.servers.keys():
-                done.append(match.play(plan))
-                print(row_line(done[-1]), file=sys.stderr, flush=True)
-        return done
+                row = match.play(plan)
+                print(row_line(row), file=sys.stderr, flush=True)
+                yield row
 
 
 def _libraries(plan: Plan) -> Iterator[str]:
