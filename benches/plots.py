@@ -54,7 +54,7 @@ def _bar(row: Row, top: float, scale: float) -> Iterator[str]:
     low, high = LABELS + min(turns) * scale, LABELS + max(turns) * scale
     middle = top + LINE / 2
     colour = COLOURS["better" if ratio >= 1 else "worse"]
-    label = escape(row.what.replace("`", ""))
+    label = escape(row.label.replace("`", ""))
     yield f'<text x="16" y="{middle + 5:.1f}">{label}</text>'
     yield (
         f'<rect x="{LABELS}" y="{top + 7:.1f}" width="{ratio * scale:.1f}" height="{LINE - 14}" '

@@ -68,7 +68,10 @@ def _side(row: Row, side: str, *, spread: bool = False) -> str:
         factor, unit = 1e-3, "s"
     low, high = (number(factor * pick(row.figures[side])) for pick in (min, max))
     text = f"{number(factor * middle)} {unit}"
-    return f"{text} ({low} to {high})" if spread and low != high else text
+    if spread and low != high:
+        text += f" ({low} to {high})"
+    # A mark, since such a figure is worse than the system that people run.
+    return text if row.steady.get(side, True) else f"{text}, not steady"
 
 
 def _ours(row: Row) -> str:
@@ -268,8 +271,9 @@ def compared(before: Mapping[str, Row], after: Mapping[str, Row]) -> list[str]:
             continue
         low, high = interval(old.figures["ours"], new.figures["ours"])
         ratio = new.median("ours") / old.median("ours")
+        mark = ", before not steady" if new.is_steady and not old.is_steady else ""
         lines.append(
-            f"| {new.what} | {number(old.median('ours'))} | {number(new.median('ours'))} "
+            f"| {new.label}{mark} | {number(old.median('ours'))} | {number(new.median('ours'))} "
             f"{new.unit} | {ratio:.2f} ({low:.2f} to {high:.2f}) | {verdict(new, low, high)} |"
         )
     return lines

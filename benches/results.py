@@ -78,6 +78,8 @@ TOP: dict[str, type] = {
 }
 TEXTS = ("name", "what", "unit", "target", "rival")
 SAMPLES = ("figures", "cpu_us", "client_us", "resident_mib")
+NEWER_SAMPLES = ("server_mib",)
+"""Those that older files do not have."""
 HISTOGRAM = "HIST"
 """Begins the compressed form of an HdrHistogram."""
 
@@ -111,6 +113,9 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         names.add(name)
         for key in SAMPLES:
             found += _of_samples(f"{where}: `{key}`", row.get(key))
+        for key in NEWER_SAMPLES:
+            found += _of_samples(f"{where}: `{key}`", row.get(key, {}))
+        found += _of_flags(f"{where}: `steady`", row.get("steady", {}))
         found += _of_latencies(f"{where}: `latencies`", row.get("latencies", {}))
         found += _of_sides(f"{where}: `percentiles`", row.get("percentiles", {}))
         if not row.get("figures"):
@@ -136,6 +141,11 @@ def _of_samples(where: str, samples: object) -> Iterator[str]:
         )
         if not good or not values:
             yield f"{where}, {side}: {str(values)[:60]} are no figures"
+
+
+def _of_flags(where: str, flags: object) -> Iterator[str]:
+    if not isinstance(flags, dict) or not all(isinstance(flag, bool) for flag in flags.values()):
+        yield f"{where} is {str(flags)[:60]}, not true or false by side"
 
 
 def _of_latencies(where: str, latencies: object) -> Iterator[str]:

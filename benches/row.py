@@ -6,6 +6,8 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
+from benches.usage import resident_mib
+
 
 @dataclass(kw_only=True)
 class Row:
@@ -20,7 +22,11 @@ class Row:
         figures: side name to its figures, in order of measurement.
         cpu_us: side name to microseconds of server CPU per message.
         client_us: side name to microseconds of the client's CPU per message.
-        resident_mib: side name to the client's largest resident memory.
+        resident_mib: side name to the client's largest resident memory, in MiB.
+        server_mib: side name to its server's resident memory after each turn, in MiB. It has the
+            pages of mapped files, such as a Java broker's log.
+        steady: side name to whether its figures were steady before its turns counted. A server or
+            client on the JVM that still compiles is slower than the one that people run.
         latencies: side name to the summaries of `benches.open_loop`, one for each turn; of rows
             that send on a schedule.
         percentiles: side name to the percentiles of all turns together, in µs; of released rows
@@ -37,6 +43,8 @@ class Row:
     cpu_us: dict[str, list[float]] = field(default_factory=dict)
     client_us: dict[str, list[float]] = field(default_factory=dict)
     resident_mib: dict[str, list[float]] = field(default_factory=dict)
+    server_mib: dict[str, list[float]] = field(default_factory=dict)
+    steady: dict[str, bool] = field(default_factory=dict)
     latencies: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     percentiles: dict[str, dict[str, float]] = field(default_factory=dict)
     less_is_more: bool = False
@@ -48,6 +56,18 @@ class Row:
         self.figures.setdefault(side, []).append(value)
         if cpu_us is not None:
             self.cpu_us.setdefault(side, []).append(cpu_us)
+        if server is not None:
+            self.server_mib.setdefault(side, []).append(resident_mib(server))
+
+    @property
+    def label(self) -> str:
+        """Return the text of the row, with a mark if it was not steady."""
+        return self.what if self.is_steady else f"{self.what}, not steady"
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether no side is known to have counted before its figures were steady."""
+        return all(self.steady.values())
 
     def median(self, side: str) -> float:
         """Return the median of a side's figures."""

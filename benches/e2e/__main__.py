@@ -180,7 +180,8 @@ def _figure(row: Row, side: str) -> str:
     if side not in row.figures:
         return "-"
     median = row.median(side)
-    return f"{median:,.4g} {row.unit}" if median < 1000 else f"{median:,.0f} {row.unit}"
+    text = f"{median:,.4g} {row.unit}" if median < 1000 else f"{median:,.0f} {row.unit}"
+    return text if row.steady.get(side, True) else f"{text}, not steady"
 
 
 def table(done: Sequence[Row]) -> str:

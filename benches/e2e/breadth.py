@@ -53,12 +53,12 @@ def connection_rows(rounds: int, scale: float) -> Iterator[Row]:
             _lone(producer, lone)
         before = resident_mib(side.broker_pid)
         for _ in range(rounds):
-            send.add("alone", _lone(producer, lone))
+            send.add("alone", _lone(producer, lone), server=side.broker_pid)
             with ExitStack() as stack:
                 for _ in range(count):
                     _send_once(stack.enter_context(Connection(str(broker.master))))
                 memory.add("ours", resident_mib(side.broker_pid) - before)
-                send.add("ours", _lone(producer, lone))
+                send.add("ours", _lone(producer, lone), server=side.broker_pid)
     yield from (memory, send)
 
 
@@ -83,8 +83,8 @@ def topic_rows(rounds: int, scale: float) -> Iterator[Row]:
         _rate(producer, names[:1], count)
         before = resident_mib(side.broker_pid)
         for _ in range(rounds):
-            rate.add("one topic", _rate(producer, names[:1], count))
-            rate.add("ours", _rate(producer, names, count))
+            for name, chosen in (("one topic", names[:1]), ("ours", names)):
+                rate.add(name, _rate(producer, chosen, count), server=side.broker_pid)
             memory.add("ours", resident_mib(side.broker_pid) - before)
     yield from (rate, memory)
 

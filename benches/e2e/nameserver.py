@@ -20,6 +20,7 @@ from tests.interop.rocketmq import JavaNameServer
 from tests.reference import frame as wire
 
 from benches.e2e.generator import Load, build
+from benches.e2e.rows import WARM_WINDOW_S, warm
 from benches.e2e.servers import VERSION
 from benches.row import Row
 from benches.usage import cpu_seconds, resident_mib
@@ -132,7 +133,9 @@ def _routes(rounds: int, seconds: int) -> Iterator[Row]:
             loads[name] = stack.enter_context(Load("load", address)), pid
             loads[name][0].run(f"register {BROKERS} {TOPICS} {WIDE}")
         for row, command in ((rate, "routes"), (wide, "wide")):
-            for turn in range(rounds + 1):
+            for name, (one, _) in loads.items():
+                row.steady[name] = warm(_per_second, one, command)
+            for _ in range(rounds):
                 for name, (one, pid) in loads.items():
                     # Registrations expire after two minutes, and all turns take longer.
                     one.run("again same")
@@ -140,15 +143,19 @@ def _routes(rounds: int, seconds: int) -> Iterator[Row]:
                     told = one.run(f"{command} {seconds}")
                     # The load runs a quarter longer; the beginning does not count.
                     cpu = (cpu_seconds(pid) - before) * 1e6 / max(1, told["answers"] * 1.25)
-                    # The first turn warms up.
-                    if turn:
-                        row.add(name, told["per_second"], cpu)
+                    row.add(name, told["per_second"], cpu, server=pid)
+            yield row
         half = rate.median("apache") / 2
         for _ in range(rounds):
-            for name, (one, _) in loads.items():
+            for name, (one, pid) in loads.items():
                 one.run("again same")
-                late.add(name, one.run(f"paced {half:.0f} {seconds}")["p99_us"])
-    yield from (rate, wide, late)
+                late.add(name, one.run(f"paced {half:.0f} {seconds}")["p99_us"], server=pid)
+        yield late
+
+
+def _per_second(load: Load, command: str) -> float:
+    load.run("again same")
+    return float(load.run(f"{command} {WARM_WINDOW_S}")["per_second"])
 
 
 def _full(rounds: int, seconds: int) -> Iterator[Row]:
@@ -163,7 +170,8 @@ def _full(rounds: int, seconds: int) -> Iterator[Row]:
             for _ in range(rounds):
                 before = cpu_seconds(pid)
                 load.run("again same")
-                share.add(name, (cpu_seconds(pid) - before) / REGISTER_PERIOD_S * 100)
+                spent = cpu_seconds(pid) - before
+                share.add(name, spent / REGISTER_PERIOD_S * 100, server=pid)
             for _ in range(rounds):
                 quiet.add(name, load.run(f"paced 2000 {seconds}")["p99_us"])
                 storm.add(name, load.run(f"storm 2000 {seconds}")["p99_us"])

@@ -61,6 +61,10 @@ def verb_rows(rounds: int) -> Iterator[Row]:
     wheel = newest_wheel(ROOT)
     if wheel is None:
         print("left out: verbs by the clock; `make wheel` makes a wheel in dist/", file=sys.stderr)
+    else:
+        # It may be older than the sources.
+        built = time.strftime("%Y-%m-%d %H:%M", time.localtime(wheel.stat().st_mtime))
+        print(f"verbs by the clock: of {wheel.name}, built {built}", file=sys.stderr)
     with ours() as (side, _):
         with Admin(name_server=side.name_server) as admin:
             admin.create_topic("t", queues=2)

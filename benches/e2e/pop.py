@@ -56,29 +56,42 @@ def pop_rows(sides: list[Side], driver: Driver, *, rounds: int, count: int) -> I
     )
     for side in sides:
         _fill(side.name_server, "bench-pop", count)
-    _warm(sides, driver, count)
+    java.steady = _warm(sides, driver, count)
+    # Its own client is not on the JVM, and its rival's figures are those of the other row.
+    simple.steady = {"apache": java.steady["apache"]}
     for turn in range(rounds):
         for side in sides:
             rate, cpu = _java_drain(sides, side, driver, f"pop-{turn}", count)
-            java.add(side.name, rate, cpu)
+            java.add(side.name, rate, cpu, server=side.broker_pid)
             if side.name == "apache":
                 simple.add("apache", rate)
         own = next(side for side in sides if side.name == "ours")
         _settle(sides)
-        simple.add("ours", _drain(own.name_server, "bench-pop", f"simple-{turn}", count))
+        rate = _drain(own.name_server, "bench-pop", f"simple-{turn}", count)
+        simple.add("ours", rate, server=own.broker_pid)
     yield from (java, simple)
 
 
-def _warm(sides: list[Side], driver: Driver, count: int) -> None:
-    """Drain in turns until each side's last two turns agree: the JVMs compile for a long time."""
+def _warm(sides: list[Side], driver: Driver, count: int) -> dict[str, bool]:
+    """Drain in turns until each side's last two turns agree; return which sides' do.
+
+    The JVMs compile for a long time.
+    """
     rates: dict[str, list[float]] = {side.name: [] for side in sides}
+    steady: dict[str, bool] = {}
     for turn in range(MAX_WARM_TURNS):
         for side in sides:
-            rates[side.name].append(_java_drain(sides, side, driver, f"warm-{turn}", count)[0])
-        lasts = [(turns[-2:], max(turns[-2:])) for turns in rates.values()]
-        if turn and all((best - min(pair)) / best <= WARM_SPREAD for pair, best in lasts):
-            return
+            rate, _ = _java_drain(sides, side, driver, f"warm-{turn}", count)
+            rates[side.name].append(rate)
+        lasts = {name: turns[-2:] for name, turns in rates.items()}
+        steady = {
+            name: len(pair) > 1 and max(pair) - min(pair) <= WARM_SPREAD * max(pair)
+            for name, pair in lasts.items()
+        }
+        if all(steady.values()):
+            return steady
     print("  the JVMs were not warm: their turns still differ", file=sys.stderr)
+    return steady
 
 
 def _settle(sides: list[Side]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benches.e2e.rows import warm
 from benches.loads import LOADS, run
 from benches.row import Row
 from benches.usage import cpu_seconds
@@ -36,10 +37,12 @@ def _rows() -> list[tuple[Row, str]]:
 def producer_rows(sides: list[Side], *, rounds: int) -> Iterator[Row]:
     """Run every row on every side in turns."""
     for row, load in _rows():
-        for turn in range(rounds):
+        for side in sides:
+            row.steady[side.name] = warm(run, load, side.name_server)
+        for _ in range(rounds):
             for side in sides:
                 before = cpu_seconds(side.broker_pid)
                 figure = run(load, side.name_server)
                 spent = (cpu_seconds(side.broker_pid) - before) * 1e6 / LOADS[load][0]
-                row.add(side.name, figure, spent if turn else None)
+                row.add(side.name, figure, spent, server=side.broker_pid)
         yield row

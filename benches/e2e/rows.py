@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import statistics
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from benches.e2e.servers import Side, ours
 from benches.row import Row
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.interop.driver import Driver
 
-Sample = dict[str, float]
+Arguments = ParamSpec("Arguments")
 
 WARM_WINDOW_S = 2
 WARM_WINDOWS = 15
@@ -74,25 +76,43 @@ def java_sends(
             print(f"  {side.name}: {result['failed']} sends failed", file=sys.stderr)
         return result["perSecond"], cpu
 
+    def rate(side: Side) -> float:
+        return send(side, WARM_WINDOW_S)[0]
+
     for side in sides:
-        warm(lambda side=side: send(side, WARM_WINDOW_S)[0])  # type: ignore[misc]
+        row.steady[side.name] = warm(rate, side)
     for _ in range(rounds):
         for side in sides:
             # No side should pay for the other side's pages.
             os.sync()
-            row.add(side.name, *send(side, seconds))
+            row.add(side.name, *send(side, seconds), server=side.broker_pid)
     return row
 
 
-def warm(window: Callable[[], float]) -> None:
-    """Run a load until two windows agree: a JVM that still compiles is not representative."""
+def warm(
+    run: Callable[Arguments, float], *arguments: Arguments.args, **named: Arguments.kwargs
+) -> bool:
+    """Run a load until the figures of two windows agree; return whether they did.
+
+    A JVM that still compiles is several times slower than the server that people run. A window has
+    as many runs as its time needs, and at least one.
+    """
+
+    def window() -> float:
+        figures: list[float] = []
+        began = time.monotonic()
+        while not figures or time.monotonic() - began < WARM_WINDOW_S:
+            figures.append(run(*arguments, **named))
+        return statistics.median(figures)
+
     before = window()
     for _ in range(WARM_WINDOWS):
         now = window()
         if abs(now - before) <= WARM_SHARE * max(now, before):
-            return
+            return True
         before = now
     print(f"  not steady after {WARM_WINDOWS} windows of {WARM_WINDOW_S} s", file=sys.stderr)
+    return False
 
 
 def java_drains(sides: list[Side], driver: Driver, *, rounds: int, count: int, row: Row) -> Row:
@@ -127,17 +147,25 @@ def _drained(
 
     `scanned`: messages that the broker looks at for each one that comes.
     """
-    # The first turn of each side warms it and the client, and does not count.
-    for turn in range(rounds + 1):
+    groups = itertools.count()
+
+    def drain(side: Side) -> tuple[float, float]:
+        group = f"drain-{arguments['topic']}-{next(groups)}"
+        result, cpu = _with_cpu(side, driver, "bench.drain", group=group, **arguments)
+        if not result["whole"]:
+            came, count = result["messages"], arguments["count"]
+            print(f"  {side.name}: only {came} of {count} came", file=sys.stderr)
+        return result["perSecond"] * scanned, cpu / scanned
+
+    def rate(side: Side) -> float:
+        return drain(side)[0]
+
+    for side in sides:
+        row.steady[side.name] = warm(rate, side)
+    for _ in range(rounds):
         for side in sides:
             os.sync()
-            group = f"drain-{arguments['topic']}-{turn}"
-            result, cpu = _with_cpu(side, driver, "bench.drain", group=group, **arguments)
-            if not result["whole"]:
-                came, count = result["messages"], arguments["count"]
-                print(f"  {side.name}: only {came} of {count} came", file=sys.stderr)
-            if turn:
-                row.add(side.name, result["perSecond"] * scanned, cpu / scanned)
+            row.add(side.name, *drain(side), server=side.broker_pid)
     return row
 
 
@@ -247,5 +275,6 @@ def python_sends(sides: list[Side], *, rounds: int, count: int, size: int) -> Ro
                 started = time.perf_counter()
                 producer.send_batch("bench-python", [body] * count)
                 if turn:
-                    row.add(side.name, count / (time.perf_counter() - started))
+                    took = time.perf_counter() - started
+                    row.add(side.name, count / took, server=side.broker_pid)
     return row

@@ -95,7 +95,8 @@ def handshake_rows(rounds: int) -> Iterator[Row]:
                     rate = _handshakes(side.name_server, how)
                     spent = cpu_seconds(side.broker_pid) - before
                     # The server's share says which of the two sides limits the rate.
-                    row.add("ours", rate, spent * 1e6 / (rate * HANDSHAKE_S))
+                    cpu_us = spent * 1e6 / (rate * HANDSHAKE_S)
+                    row.add("ours", rate, cpu_us, server=side.broker_pid)
             yield row
     memory = Row(
         name="tls-idle",

@@ -24,6 +24,7 @@ from pyrmq import Producer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from benches.e2e.servers import Side
     from benches.row import Row
 
 SEGMENT = 128 << 20
@@ -57,17 +58,17 @@ def snapshot_rows(rounds: int, scale: float) -> Iterator[Row]:
         producer.send(TOPIC, BODY)
         _paced(producer, count)
         for _ in range(rounds):
-            _add(sends, "alone", _paced(producer, count))
+            _add(sends, "alone", _paced(producer, count), side)
             with Snapshots(Path(side.home)) as beside:
-                _add(sends, "ours", _paced(producer, count))
+                _add(sends, "ours", _paced(producer, count), side)
             for seconds in beside.took:
                 command.add("ours", seconds)
     yield from (sends, command)
 
 
-def _add(row: Row, side: str, turn: OpenLoop) -> None:
-    row.latencies.setdefault(side, []).append(turn.summary())
-    row.add(side, row.latencies[side][-1]["p99"])
+def _add(row: Row, name: str, turn: OpenLoop, side: Side) -> None:
+    row.latencies.setdefault(name, []).append(turn.summary())
+    row.add(name, row.latencies[name][-1]["p99"], server=side.broker_pid)
 
 
 def _paced(producer: Producer, count: int) -> OpenLoop:

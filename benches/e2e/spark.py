@@ -182,13 +182,17 @@ def spark_rows(rounds: int, scale: float, names: set[str]) -> Iterator[Row]:
         ours = stack.enter_context(
             cluster(processes=True, store=store / "log", mapped_file_size_commit_log=segment)
         )
-        theirs = None
+        (broker,) = ours.brokers
+        assert broker.pid is not None
+        servers, theirs = {"ours": broker.pid}, None
         try:
-            theirs = stack.enter_context(kafka()).name_server
+            side = stack.enter_context(kafka())
+            servers["kafka"], theirs = side.broker_pid, side.name_server
         except NotAvailableError as error:
             print(f"not available: {error}", file=sys.stderr)
         spark = _session(with_kafka=theirs is not None)
-        bench = _Bench(spark, ours, theirs, store, rounds, max(1000, int(ROWS * scale)))
+        count = max(1000, int(ROWS * scale))
+        bench = _Bench(spark, ours, theirs, store, rounds, count, servers)
         stack.callback(lambda: bench.spark.stop())
         for plan in PLANS:
             if plan.name in names and (theirs is not None or plan.rival != "kafka"):
@@ -221,6 +225,8 @@ class _Bench:
     folder: Path
     rounds: int
     count: int
+    servers: dict[str, int]
+    """Process ids of the brokers, by side."""
     _filled: set[str] = field(default_factory=set)
     _numbers: int = 0
 
@@ -357,12 +363,17 @@ class _Bench:
         self.send(self.rows(100).limit(part), tenth)
 
         sides = {"ours": (whole, self.count), "one tenth": (tenth, part)}
-        for topic, count in sides.values():
-            warm(lambda t=topic, n=count: self.rate(lambda: _drain(self.reader(t)), n))  # type: ignore[misc]
+
+        def rate(topic: str, count: int) -> float:
+            frame = self.reader(topic)
+            return self.rate(lambda: _drain(frame), count)
+
+        for name, side in sides.items():
+            row.steady[name] = warm(rate, *side)
         for _ in range(self.rounds):
-            for name, (topic, count) in sides.items():
-                frame = self.reader(topic)
-                row.add(name, self.rate(lambda frame=frame: _drain(frame), count))  # type: ignore[misc]
+            for name, side in sides.items():
+                os.sync()
+                row.add(name, rate(*side), server=self.servers["ours"])
 
     def scan(self, row: Row) -> None:
         """Scan the log files of the broker into columns, without Spark."""
@@ -419,12 +430,12 @@ class _Bench:
         self, row: Row, sides: dict[str, Callable[[], None]], count: int | None = None
     ) -> None:
         """Warm both sides, then measure them in turns."""
-        for run in sides.values():
-            warm(lambda run=run: self.rate(run, count))  # type: ignore[misc]
+        for name, run in sides.items():
+            row.steady[name] = warm(self.rate, run, count)
         for _ in range(self.rounds):
             for name, run in sides.items():
                 os.sync()
-                row.add(name, self.rate(run, count))
+                row.add(name, self.rate(run, count), server=self.servers.get(name))
 
     def rate(self, run: Callable[[], None], count: int | None = None) -> float:
         """Return rows a second."""

@@ -23,6 +23,7 @@ from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
 
 from benches.e2e.generator import Load, binary, build
+from benches.e2e.rows import WARM_WINDOW_S, warm
 from benches.e2e.servers import JAVA_STORE, MEASURED_STORE, VERSION
 from benches.row import Row
 from benches.usage import cpu_seconds
@@ -121,25 +122,32 @@ def _sync(rounds: int, seconds: int) -> Iterator[Row]:
         for name in SIDES:
             address, broker = stack.enter_context(_side(name, {"flushDiskType": "SYNC_FLUSH"}))
             loads[name] = stack.enter_context(Load("broker_load", broker.address, address)), broker
-        for turn in range(rounds + 1):
+        verbs = ((threads, "send 64"), (many, "chained 64"))
+        for name, (load, _) in loads.items():
+            for row, verb in verbs:
+                row.steady[name] = warm(_figure, load, f"{verb} {WARM_WINDOW_S} {BODY}")
+            lone_sends = f"send 1 {WARM_WINDOW_S} {BODY}"
+            lone.steady[name] = warm(_figure, load, lone_sends, "p50_us")
+        for _ in range(rounds):
             for name, (load, broker) in loads.items():
-                for row, verb in ((threads, "send"), (many, "chained")):
+                for row, verb in verbs:
                     before = cpu_seconds(broker.pid)
                     told = load.run(f"{verb} {seconds} {BODY}")
                     if told["failed"]:
                         print(f"  {name}: {told['failed']} sends failed", file=sys.stderr)
                     spent = (cpu_seconds(broker.pid) - before) * 1e6 / told["answers"]
-                    if turn > 0:
-                        row.add(name, told["per_second"], spent)
-                alone = load.run(f"send 1 {seconds} {BODY}")["p50_us"]
-                if turn == 0:
-                    continue
+                    row.add(name, told["per_second"], spent, server=broker.pid)
+                alone = _figure(load, f"send 1 {seconds} {BODY}", "p50_us")
                 lone.add(name, alone)
                 if name == "ours":
                     bare = load.run(f"fdatasync {broker.store_dir} 1000 {BODY + 200}")["p50_us"]
                     disk.add(name, bare)
                     share.add(name, alone / bare)
     yield from (threads, many, lone, disk, share)
+
+
+def _figure(load: Load, command: str, name: str = "per_second") -> float:
+    return float(load.run(command)[name])
 
 
 def _fill(address: str, count: int, topic: str = "bench-backlog") -> str:
@@ -159,7 +167,6 @@ def _fill(address: str, count: int, topic: str = "bench-backlog") -> str:
 
 def _pull(rounds: int, seconds: int, backlog: int) -> Iterator[Row]:
     rate = _row("pull of a stored backlog, raw frames, 1 KiB", "MB/s", ">= 1000, or 0.7 of:")
-    load_of = f"{seconds} 1 4"
     bare = _row("the same bytes over a bare socket", "MB/s")
     share = _row("pull, of the bare socket", "times", ">= 0.7")
     with ExitStack() as stack:
@@ -168,16 +175,18 @@ def _pull(rounds: int, seconds: int, backlog: int) -> Iterator[Row]:
             address, broker = stack.enter_context(_side(name, {}))
             topic = _fill(address, backlog)
             loads[name] = stack.enter_context(Load("broker_load", broker.address, address)), broker
-        for turn in range(rounds + 1):
+        for name, (load, _) in loads.items():
+            pulls = f"pull {topic} {QUEUES} {WARM_WINDOW_S} 1 4"
+            rate.steady[name] = warm(_figure, load, pulls, "bytes_per_second")
+        for _ in range(rounds):
             for name, (load, broker) in loads.items():
                 before = cpu_seconds(broker.pid)
-                if turn == 0:
-                    continue
-                told = load.run(f"pull {topic} {QUEUES} {load_of}")
+                told = load.run(f"pull {topic} {QUEUES} {seconds} 1 4")
                 spent = cpu_seconds(broker.pid) - before
                 mine = told["bytes_per_second"] / 1e6
                 # The load runs a quarter longer; the beginning does not count.
-                rate.add(name, mine, spent * 1e6 / (told["answers"] * 32 * 1.25))
+                cpu_us = spent * 1e6 / (told["answers"] * 32 * 1.25)
+                rate.add(name, mine, cpu_us, server=broker.pid)
                 if name == "ours":
                     size = told["bytes"] // max(1, told["answers"])
                     copied = load.run(f"copy {seconds} 1 {size}")["bytes_per_second"] / 1e6
@@ -206,7 +215,7 @@ def _read_from_disk(pid: int) -> int:
 
 def _cold(rounds: int, backlog: int) -> Iterator[Row]:
     hot = _row(f"{HOT_PER_S:,} sends of 1 KiB a second, p99, nobody pulls", "µs", less=True)
-    warm = _row("the same beside pulls of cached data", "µs", less=True)
+    cached = _row("the same beside pulls of cached data", "µs", less=True)
     cold = _row("the same beside pulls of data that is not cached", "µs", "<= 2 times", less=True)
     rate = _row("those pulls", "MB/s")
     disk = _row("what the disk reads for them", "MB/s")
@@ -256,8 +265,8 @@ def _cold(rounds: int, backlog: int) -> Iterator[Row]:
             disk.add("ours", read_rate)
             share.add("ours", late / alone)
             beside()
-            warm.add("ours", beside()[0])
-    yield from (hot, warm, cold, rate, disk, share)
+            cached.add("ours", beside()[0])
+    yield from (hot, cached, cold, rate, disk, share)
 
 
 def _restart(rounds: int, backlog: int) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -133,6 +134,20 @@ def test_rows_without_a_rival_show_their_range(tmp_path: Path) -> None:
         "| ready | 25 ms (20 to 30) | <= 1 s | 2026-11-23, 64e3992e, load 3.1 |",
         "| p99 | 2.5 s |  | 2026-11-23, 64e3992e, load 3.1 |",
     ]
+
+
+def test_a_figure_that_was_not_steady_is_marked(tmp_path: Path) -> None:
+    one = row("produce", [200], [100])
+    one.steady = {"ours": True, "kafka": False}
+    path = saved(tmp_path / "a.json", one)
+    release = release_of([read(path)])
+    text = report.filled("<!-- figures: produce -->\n<!-- /figures -->", release)
+    assert "| produce | 200 msg/s | 100 msg/s, not steady | **2.00** (2.00 to 2.00) |" in text
+    assert (
+        "| produce, not steady | 200 | 200 msg/s |"
+        in report.compared(release.rows, release.rows)[0]
+    )
+    assert "produce, not steady" in plots.ratios([one], [])
 
 
 def test_a_page_lists_the_runs(tmp_path: Path) -> None:
@@ -315,13 +330,16 @@ def test_a_picture_that_is_not_of_the_figures_is_named(
 def test_what_bench_saves_has_the_form_that_is_read(tmp_path: Path) -> None:
     done = [row("latency", [2, 3], [1, 1], less=True), Row(what="start", unit="ms", target="")]
     done[0].latencies = {"ours": [SUMMARY, SUMMARY], "kafka": [SUMMARY, SUMMARY]}
-    done[1].add("ours", 65)
+    done[0].steady = {"ours": True, "kafka": False}
+    done[1].add("ours", 65, server=os.getpid())
     file = ResultsFile(tmp_path, machine=machine(), options={"rounds": 2, "out": tmp_path})
     for one in done:
         file.add(one)
     read = load(file.path)
     assert list(read) == ["latency", "start"]
     assert read["latency"].latencies["kafka"] == [SUMMARY, SUMMARY]
+    assert read["latency"].steady == {"ours": True, "kafka": False}
+    assert min(read["start"].server_mib["ours"]) > 1
 
 
 @pytest.mark.parametrize(
@@ -346,6 +364,14 @@ def test_what_bench_saves_has_the_form_that_is_read(tmp_path: Path) -> None:
         ),
         (latency_of([SUMMARY | {"p999": "slow"}]), "ours: `p999` is 'slow', not a figure"),
         (latency_of([SUMMARY | {"late_histogram": "x"}]), "ours: `late_histogram` is no histogram"),
+        (
+            {"rows": [vars(row("a", [1], [2])) | {"steady": {"kafka": "no"}}]},
+            "row a: `steady` is {'kafka': 'no'}, not true or false by side",
+        ),
+        (
+            {"rows": [vars(row("a", [1], [2])) | {"server_mib": {"ours": [None]}}]},
+            r"row a: `server_mib`, ours: \[None\] are no figures",
+        ),
     ],
 )
 def test_a_results_file_with_something_else_in_it_is_refused(
