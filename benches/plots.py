@@ -17,8 +17,8 @@ WIDTH, LINE, HEAD, FOOT = 1120, 34, 64, 40
 LABELS, NUMBERS = 580, 170
 """Columns of the texts, left and right of the bars."""
 BARS = WIDTH - LABELS - NUMBERS
-OWN = {"alone", "pyrmq", "without"}
-"""Other sides of a row that are pyrmq, too, under other conditions."""
+OWN = {"alone", "disk", "pyrmq", "without"}
+"""Other sides of a row that are no other system: pyrmq under other conditions, or the machine."""
 COLOURS = {"better": "#2f7ed8", "worse": "#c0504d", "range": "#333333", "grid": "#cccccc"}
 
 

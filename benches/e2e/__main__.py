@@ -24,6 +24,8 @@ from benches.e2e.breadth import breadth_rows
 from benches.e2e.codec import codec_rows
 from benches.e2e.consumers.rows import ROWS as CONSUMERS
 from benches.e2e.consumers.rows import consumer_rows
+from benches.e2e.hot_window import ROWS as HOT
+from benches.e2e.hot_window import hot_window_rows
 from benches.e2e.java_security import NAMES as JAVA_SECURITY
 from benches.e2e.java_security import java_security_rows
 from benches.e2e.nameserver import name_server_rows
@@ -60,6 +62,7 @@ SENDS = (
 
 KNOWN = (
     *("start", "import", "codec", "nameserver", "store", *PARTS, "selection"),
+    *("hot", *HOT),
     *("rivals", *(plan.name for plan in PLANS)),
     *("spark", *(plan.name for plan in SPARK_PLANS)),
     *("security", *(plan.name for plan in SECURITY_PLANS), "handshakes", *JAVA_SECURITY),
@@ -70,8 +73,8 @@ KNOWN = (
     *("operators", *OPERATORS),
     "sustained",
 )
-"""What `--rows` takes. `rivals`, `spark`, `security`, `consumers` and `operators` stand for all of
-their rows. `sustained` runs only if it is named: it takes twenty minutes."""
+"""What `--rows` takes. `hot`, `rivals`, `spark`, `security`, `consumers` and `operators` stand for
+all of their rows. `sustained` runs only if it is named: it takes twenty minutes."""
 
 QUICK = "start,import,selection,sync,drain,produce,lone,objects,latency"
 
@@ -109,6 +112,9 @@ def measure(arguments: argparse.Namespace) -> Generator[Row, None, None]:
             queues=arguments.queues,
             megabytes=arguments.megabytes,
         )
+    hot = {name for name in HOT if wanted("hot") or wanted(name)}
+    if hot:
+        yield from hot_window_rows(hot, arguments.rounds, arguments.scale)
     if wanted("selection"):
         yield from selection_rows(arguments.rounds)
     duels = {plan.name for plan in PLANS if wanted("rivals") or wanted(plan.name)}
@@ -225,7 +231,7 @@ def main() -> int:
         "--scale",
         type=float,
         default=1.0,
-        help="share of the messages, seconds and members of rivals, spark, security, consumers",
+        help="share of the messages, seconds, bytes and members of most rows",
     )
     parser.add_argument(
         "--queues", type=int, default=40_000, help="queues of the stores that are opened"

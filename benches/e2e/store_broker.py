@@ -15,7 +15,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.interop.ask import await_registered
 from tests.interop.driver import Driver, DriverError
@@ -23,6 +23,7 @@ from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
 
 from benches.e2e.generator import Load, binary, build
+from benches.e2e.page_cache import evict, log_files, read_from_disk
 from benches.e2e.rows import WARM_WINDOW_S, warm
 from benches.e2e.servers import JAVA_STORE, MEASURED_STORE, VERSION
 from benches.row import Row
@@ -60,7 +61,7 @@ def _build() -> None:
 
 
 @contextmanager
-def _side(
+def broker_side(
     name: str, properties: Mapping[str, object]
 ) -> Iterator[tuple[str, OurBroker | JavaBroker]]:
     """Run one side; yield the name server's address and the broker."""
@@ -120,7 +121,9 @@ def _sync(rounds: int, seconds: int) -> Iterator[Row]:
     with ExitStack() as stack:
         loads = {}
         for name in SIDES:
-            address, broker = stack.enter_context(_side(name, {"flushDiskType": "SYNC_FLUSH"}))
+            address, broker = stack.enter_context(
+                broker_side(name, {"flushDiskType": "SYNC_FLUSH"})
+            )
             loads[name] = stack.enter_context(Load("broker_load", broker.address, address)), broker
         verbs = ((threads, "send 64"), (many, "chained 64"))
         for name, (load, _) in loads.items():
@@ -150,7 +153,7 @@ def _figure(load: Load, command: str, name: str = "per_second") -> float:
     return float(load.run(command)[name])
 
 
-def _fill(address: str, count: int, topic: str = "bench-backlog") -> str:
+def fill(address: str, count: int, topic: str = "bench-backlog") -> str:
     """Write a backlog; return its topic."""
     from pyrmq import Producer
 
@@ -172,8 +175,8 @@ def _pull(rounds: int, seconds: int, backlog: int) -> Iterator[Row]:
     with ExitStack() as stack:
         loads = {}
         for name in SIDES:
-            address, broker = stack.enter_context(_side(name, {}))
-            topic = _fill(address, backlog)
+            address, broker = stack.enter_context(broker_side(name, {}))
+            topic = fill(address, backlog)
             loads[name] = stack.enter_context(Load("broker_load", broker.address, address)), broker
         for name, (load, _) in loads.items():
             pulls = f"pull {topic} {QUEUES} {WARM_WINDOW_S} 1 4"
@@ -195,22 +198,70 @@ def _pull(rounds: int, seconds: int, backlog: int) -> Iterator[Row]:
     yield from (rate, bare, share)
 
 
-def _evict(store: Path) -> None:
-    """Evict the log's files, except the last two, from the page cache.
+class ColdPulls:
+    """Sends on a schedule to a broker of ours, beside pulls of what the page cache does not have.
 
-    Once, before a turn: evicting during a turn takes a processor for milliseconds at a time.
+    Attributes:
+        broker: the broker.
     """
-    # Pages that are not written yet cannot be evicted.
-    os.sync()
-    for path in sorted((store / "commitlog").iterdir())[:-2]:
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def __init__(self, stack: ExitStack, backlog: int, **settings: object) -> None:
+        """Start a broker with these settings, and store a backlog that the pulls read."""
+        properties = {"mappedFileSizeCommitLog": SEGMENT, **settings}
+        address, self.broker = stack.enter_context(broker_side("ours", properties))
+        self._topic = fill(address, backlog)
+        # The backlog ends before the two files that stay cached.
+        fill(address, 2 * SEGMENT // BODY, "bench-later")
+        loads = [Load("broker_load", self.broker.address, address) for _ in range(2)]
+        self._sender, self._puller = map(stack.enter_context, loads)
+        self.alone()
+
+    def alone(self) -> float:
+        """Return the p99 of the sends while nobody pulls, in µs."""
+        told = self._sender.run(f"paced {HOT_PER_S} {COLD_SECONDS} {BODY}")
+        return float(told["p99_us"])
+
+    def beside(self) -> tuple[float, float]:
+        """Return the p99 of the sends beside pulls, and the MB/s of the pulls."""
+        pulled: list[float] = []
+
+        def pull() -> None:
+            told = self._puller.run(f"pull {self._topic} {QUEUES} {COLD_SECONDS} 1 1")
+            pulled.append(told["bytes_per_second"] / 1e6)
+
+        thread = threading.Thread(target=pull)
+        thread.start()
+        late = self.alone()
+        thread.join()
+        return late, pulled[0]
+
+    def turn(self) -> ColdTurn:
+        """Measure the sends alone, beside cold pulls, and alone again.
+
+        Raises:
+            RuntimeError: The pulls were not cold.
+        """
+        before = self.alone()
+        evict(log_files(self.broker.store_dir)[:-2])
+        read, began = read_from_disk(self.broker.pid), time.perf_counter()
+        late, pulled = self.beside()
+        read = read_from_disk(self.broker.pid) - read
+        read_rate = read / (time.perf_counter() - began) / 1e6
+        if read_rate < pulled / 2:
+            raise RuntimeError(
+                f"pulls were not cold: {pulled:.0f} MB/s of them, {read_rate:.0f} from the disk"
+            )
+        # Compare with both neighbouring turns: a machine's speed changes from turn to turn.
+        return ColdTurn((before + self.alone()) / 2, late, pulled, read_rate)
 
 
-def _read_from_disk(pid: int) -> int:
-    """Return the bytes that a process has read from the disk so far."""
-    lines = Path(f"/proc/{pid}/io").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
+class ColdTurn(NamedTuple):
+    """What one turn measured: p99 of sends in µs, and MB/s."""
+
+    alone: float
+    beside: float
+    pulled: float
+    read: float
 
 
 def _cold(rounds: int, backlog: int) -> Iterator[Row]:
@@ -221,51 +272,17 @@ def _cold(rounds: int, backlog: int) -> Iterator[Row]:
     disk = _row("what the disk reads for them", "MB/s")
     share = _row("p99 beside cold pulls, of p99 alone", "times", "<= 2", less=True)
     with ExitStack() as stack:
-        settings = {"mappedFileSizeCommitLog": SEGMENT}
-        address, broker = stack.enter_context(_side("ours", settings))
-        topic = _fill(address, max(backlog, COLD_BACKLOG))
-        # The backlog ends before the two files that stay cached.
-        _fill(address, 2 * SEGMENT // BODY, "bench-later")
-        sender = stack.enter_context(Load("broker_load", broker.address, address))
-        puller = stack.enter_context(Load("broker_load", broker.address, address))
-        sends = f"paced {HOT_PER_S} {COLD_SECONDS} {BODY}"
-
-        def beside() -> tuple[float, float]:
-            pulled: list[float] = []
-
-            def pull() -> None:
-                told = puller.run(f"pull {topic} {QUEUES} {COLD_SECONDS} 1 1")
-                pulled.append(told["bytes_per_second"] / 1e6)
-
-            thread = threading.Thread(target=pull)
-            thread.start()
-            late = sender.run(sends)["p99_us"]
-            thread.join()
-            return late, pulled[0]
-
-        sender.run(sends)
+        pulls = ColdPulls(stack, max(backlog, COLD_BACKLOG))
         os.sync()
         for _ in range(COLD_TURNS * rounds):
-            before = sender.run(sends)["p99_us"]
-            _evict(broker.store_dir)
-            read, began = _read_from_disk(broker.pid), time.perf_counter()
-            late, pulled = beside()
-            read = _read_from_disk(broker.pid) - read
-            read_rate = read / (time.perf_counter() - began) / 1e6
-            after = sender.run(sends)["p99_us"]
-            # Compare with both neighbouring turns: a machine's speed changes from turn to turn.
-            alone = (before + after) / 2
-            if read_rate < pulled / 2:
-                raise RuntimeError(
-                    f"pulls were not cold: {pulled:.0f} MB/s of them, {read_rate:.0f} from the disk"
-                )
-            hot.add("ours", alone)
-            cold.add("ours", late)
-            rate.add("ours", pulled)
-            disk.add("ours", read_rate)
-            share.add("ours", late / alone)
-            beside()
-            cached.add("ours", beside()[0])
+            turn = pulls.turn()
+            hot.add("ours", turn.alone)
+            cold.add("ours", turn.beside, server=pulls.broker.pid)
+            rate.add("ours", turn.pulled)
+            disk.add("ours", turn.read)
+            share.add("ours", turn.beside / turn.alone)
+            pulls.beside()
+            cached.add("ours", pulls.beside()[0])
     yield from (hot, cached, cold, rate, disk, share)
 
 
@@ -275,8 +292,8 @@ def _restart(rounds: int, backlog: int) -> Row:
     with ExitStack() as stack:
         driver = stack.enter_context(Driver(VERSION, quick=False))
         for name in SIDES:
-            with _side(name, {}) as (address, broker):
-                _fill(address, backlog)
+            with broker_side(name, {}) as (address, broker):
+                fill(address, backlog)
                 with driver.producer(address, group=f"restart-{name}") as producer:
                     driver.send(producer, "bench-restart")
                     for _ in range(rounds):
