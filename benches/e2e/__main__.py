@@ -43,6 +43,7 @@ from benches.e2e.spark import PLANS as SPARK_PLANS
 from benches.e2e.spark import spark_rows
 from benches.e2e.store import store_rows
 from benches.e2e.store_broker import PARTS, store_broker_rows
+from benches.e2e.sustained import PLANS as SUSTAINED
 from benches.e2e.sustained import sustained_rows
 from benches.results import ResultsFile, machine
 from benches.row import Row
@@ -71,10 +72,11 @@ KNOWN = (
     *BREADTH,
     "snapshot",
     *("operators", *OPERATORS),
-    "sustained",
+    *(plan.name for plan in SUSTAINED),
 )
-"""What `--rows` takes. `hot`, `rivals`, `spark`, `security`, `consumers` and `operators` stand for
-all of their rows. `sustained` runs only if it is named: it takes twenty minutes."""
+"""What `--rows` takes. `store`, `hot`, `rivals`, `spark`, `security`,
+`consumers` and `operators` stand for all of their line. Those of the last line run only if they are
+named: each takes more than twenty minutes."""
 
 QUICK = "start,import,selection,sync,drain,produce,lone,objects,latency"
 
@@ -146,8 +148,15 @@ def measure(arguments: argparse.Namespace) -> Generator[Row, None, None]:
     operated = {name for name in OPERATORS if wanted("operators") or wanted(name)}
     if operated:
         yield from operator_rows(operated, arguments.rounds)
-    if chosen is not None and "sustained" in chosen:
-        yield from sustained_rows(arguments.sustain, arguments.keep)
+    long = {plan.name for plan in SUSTAINED} & (chosen or set())
+    if long:
+        yield from sustained_rows(
+            long,
+            arguments.rounds,
+            arguments.scale,
+            seconds=arguments.sustain,
+            limit=arguments.keep,
+        )
     java_rows = {"sync", "batch", "drain", "sql", "python", "pop"}
     if chosen is not None:
         java_rows &= chosen
@@ -240,10 +249,13 @@ def main() -> int:
         "--megabytes", type=int, default=1000, help="size of the logs that are opened"
     )
     parser.add_argument(
-        "--sustain", type=float, default=600, help="seconds of each side of the row `sustained`"
+        "--sustain",
+        type=float,
+        default=600,
+        help=f"seconds of each side of the rows {', '.join(plan.name for plan in SUSTAINED)}",
     )
     parser.add_argument(
-        "--keep", type=int, default=20_000_000_000, help="bytes of log that it keeps on the disk"
+        "--keep", type=int, default=20_000_000_000, help="bytes of log that each side of them keeps"
     )
     parser.add_argument(
         "--rows",

@@ -50,9 +50,9 @@ class Plan:
 
 PLANS = (
     Plan("produce", "produce, 128 B / confluent-kafka", "pyrmq produce", "ours",
-         "confluent produce", "kafka", MILLION, ">= 1.5"),
+         "confluent produce", "kafka", MILLION, ">= 2.2"),
     Plan("produce1k", "produce, 1 KiB / confluent-kafka", "pyrmq produce", "ours",
-         "confluent produce", "kafka", 300_000, ">= 1.2", size=1024),
+         "confluent produce", "kafka", 300_000, ">= 2", size=1024),
     Plan("produce16k", "produce, 16 KiB, not compressed / confluent-kafka", "pyrmq produce plain",
          "ours", "confluent produce", "kafka", 60_000, "", size=16 * 1024),
     Plan("produce256k", "produce, 256 KiB, not compressed / confluent-kafka", "pyrmq produce plain",
