@@ -103,6 +103,7 @@ BESIDE: tuple[Column, ...] = (
     ("the other", _theirs),
     ("ratio (turns)", _ratio),
 )
+MEMORY: Column = ("memory", lambda row: row.memory)
 TARGET: Column = ("target", lambda row: row.target)
 SPENT: tuple[Column, ...] = (
     ("client CPU, s a million", lambda row: _cpu(row.client_us, row.rival)),
@@ -136,6 +137,7 @@ def table(
     is_beside = any(row.ratio() is not None for row in chosen.values())
     columns = [
         *(BESIDE if is_beside else (WHAT, OURS)),
+        *([MEMORY] if any(row.memory for row in chosen.values()) else []),
         TARGET,
         *(one for one in SPENT if any(one[1](row) for row in chosen.values())),
     ]

@@ -80,6 +80,7 @@ TEXTS = ("name", "what", "unit", "target", "rival")
 SAMPLES = ("figures", "cpu_us", "client_us", "resident_mib")
 NEWER_SAMPLES = ("server_mib",)
 """Those that older files do not have."""
+STATES = ("", "fresh", "held")
 HISTOGRAM = "HIST"
 """Begins the compressed form of an HdrHistogram."""
 
@@ -116,6 +117,8 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         for key in NEWER_SAMPLES:
             found += _of_samples(f"{where}: `{key}`", row.get(key, {}))
         found += _of_flags(f"{where}: `steady`", row.get("steady", {}))
+        if row.get("memory", "") not in STATES:
+            found.append(f"{where}: `memory` is {row['memory']!r}, not fresh or held")
         found += _of_latencies(f"{where}: `latencies`", row.get("latencies", {}))
         found += _of_sides(f"{where}: `percentiles`", row.get("percentiles", {}))
         if not row.get("figures"):

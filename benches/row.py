@@ -27,6 +27,8 @@ class Row:
             pages of mapped files, such as a Java broker's log.
         steady: side name to whether its figures were steady before its turns counted. A server or
             client on the JVM that still compiles is slower than the one that people run.
+        memory: state of the page cache before each turn, `fresh` or `held`; empty if the row takes
+            what there is.
         latencies: side name to the summaries of `benches.open_loop`, one for each turn; of rows
             that send on a schedule.
         percentiles: side name to the percentiles of all turns together, in µs; of released rows
@@ -45,6 +47,7 @@ class Row:
     resident_mib: dict[str, list[float]] = field(default_factory=dict)
     server_mib: dict[str, list[float]] = field(default_factory=dict)
     steady: dict[str, bool] = field(default_factory=dict)
+    memory: str = ""
     latencies: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     percentiles: dict[str, dict[str, float]] = field(default_factory=dict)
     less_is_more: bool = False
@@ -61,8 +64,9 @@ class Row:
 
     @property
     def label(self) -> str:
-        """Return the text of the row, with a mark if it was not steady."""
-        return self.what if self.is_steady else f"{self.what}, not steady"
+        """Return the text of the row with what tells it from other rows of that text."""
+        text = f"{self.what}, {self.memory} memory" if self.memory else self.what
+        return text if self.is_steady else f"{text}, not steady"
 
     @property
     def is_steady(self) -> bool:

@@ -34,7 +34,7 @@ from benches.e2e.operators import operator_rows
 from benches.e2e.pop import in_flight_rows, pop_rows
 from benches.e2e.producer import producer_rows
 from benches.e2e.rivals import rival_rows
-from benches.e2e.rivals.plans import PLANS, SECURITY_PLANS
+from benches.e2e.rivals.plans import MEMORY_PLANS, PLANS, SECURITY_PLANS
 from benches.e2e.security import handshake_rows
 from benches.e2e.selection import selection_rows
 from benches.e2e.servers import VERSION, apache, ours
@@ -65,6 +65,7 @@ KNOWN = (
     *("start", "import", "codec", "nameserver", "store", *PARTS, "selection"),
     *("hot", *HOT),
     *("rivals", *(plan.name for plan in PLANS)),
+    *("page-cache", *(plan.name for plan in MEMORY_PLANS)),
     *("spark", *(plan.name for plan in SPARK_PLANS)),
     *("security", *(plan.name for plan in SECURITY_PLANS), "handshakes", *JAVA_SECURITY),
     *("producer", "sync", "batch", "drain", "sql", "python", "pop", "pop-flight"),
@@ -74,7 +75,7 @@ KNOWN = (
     *("operators", *OPERATORS),
     *(plan.name for plan in SUSTAINED),
 )
-"""What `--rows` takes. `store`, `hot`, `rivals`, `spark`, `security`,
+"""What `--rows` takes. `store`, `hot`, `rivals`, `page-cache`, `spark`, `security`,
 `consumers` and `operators` stand for all of their line. Those of the last line run only if they are
 named: each takes more than twenty minutes."""
 
@@ -122,6 +123,9 @@ def measure(arguments: argparse.Namespace) -> Generator[Row, None, None]:
     duels = {plan.name for plan in PLANS if wanted("rivals") or wanted(plan.name)}
     if duels:
         yield from rival_rows(arguments.rounds, arguments.scale, duels)
+    states = {plan.name for plan in MEMORY_PLANS if wanted("page-cache") or wanted(plan.name)}
+    if states:
+        yield from rival_rows(arguments.rounds, arguments.scale, states, MEMORY_PLANS)
     secured = {plan.name for plan in SECURITY_PLANS if wanted("security") or wanted(plan.name)}
     if secured:
         yield from rival_rows(arguments.rounds, arguments.scale, secured, SECURITY_PLANS)

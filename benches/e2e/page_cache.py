@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import tempfile
 import time
 from contextlib import suppress
 from functools import cache
@@ -14,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+DROP = Path("/proc/sys/vm/drop_caches")
+GIVEN_BACK_S = 10.0
+"""A guest that reports free pages to its host does so some seconds after they became free."""
 BLOCK = 1 << 20
 _FAILED = ctypes.c_void_p(-1).value
 """What `mmap` returns on failure."""
@@ -89,3 +93,33 @@ def _libc() -> Any:  # noqa: ANN401 - functions of C
     library.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     return library
+
+
+def can_be_fresh() -> bool:
+    """Return whether this process may empty the page cache: root may."""
+    with suppress(OSError), DROP.open("wb"):
+        return True
+    return False
+
+
+def make_fresh(drop: Path = DROP, seconds: float = GIVEN_BACK_S) -> None:
+    """Empty the page cache and let the host take the memory back.
+
+    What is written next needs pages that the machine must get first.
+    """
+    os.sync()
+    drop.write_text("1", encoding="ascii")
+    time.sleep(seconds)
+
+
+def make_held(size: int) -> None:
+    """Write a file of this size and delete it.
+
+    What is written next takes the pages that it has left: the machine holds them, and they are in
+    the processor's tables.
+    """
+    os.sync()
+    block = bytes(BLOCK)
+    with tempfile.TemporaryFile(prefix="pyrmq-bench-") as file:
+        for _ in range(size // BLOCK):
+            file.write(block)

@@ -13,7 +13,7 @@ from benches.e2e.__main__ import KNOWN
 from benches.e2e.breadth import ROWS, breadth_rows
 from benches.e2e.rivals import latency
 from benches.e2e.rivals.load import LOADS
-from benches.e2e.rivals.plans import PLANS, SECURITY_PLANS
+from benches.e2e.rivals.plans import MEMORY_PLANS, PLANS, SECURITY_PLANS
 from benches.e2e.snapshot import snapshot_rows
 from benches.open_loop import OpenLoop, is_available
 from benches.turns import ROWS as TURNS
@@ -49,7 +49,7 @@ def test_a_row_that_a_page_names_can_be_measured(page: str, program: str, row: s
 
 
 def test_the_loads_of_every_plan_exist() -> None:
-    for plan in (*PLANS, *SECURITY_PLANS):
+    for plan in (*PLANS, *MEMORY_PLANS, *SECURITY_PLANS):
         for load in (plan.our_load, plan.rival_load):
             assert load in LOADS or load.startswith("java "), plan.name
 

@@ -150,6 +150,20 @@ def test_a_figure_that_was_not_steady_is_marked(tmp_path: Path) -> None:
     assert "produce, not steady" in plots.ratios([one], [])
 
 
+def test_both_states_of_the_memory_stand_in_one_table(tmp_path: Path) -> None:
+    states = [row("produce-fresh", [2], [1]), row("produce-held", [3], [1]), row("lone", [1], [2])]
+    for one in states[:2]:
+        one.what, one.memory = "produce", one.name.removeprefix("produce-")
+    release = release_of([read(saved(tmp_path / "a.json", *states))])
+    text = report.table(list(release.rows), release.rows)
+    assert [line.split(" | ")[4] for line in text.splitlines()[2:]] == ["fresh", "held", ""]
+    assert "memory" in text.splitlines()[0]
+    assert "memory" not in report.table(["lone"], release.rows)
+    drawn = plots.ratios(states, [])
+    assert "produce, fresh memory" in drawn
+    assert "produce, held memory" in drawn
+
+
 def test_a_page_lists_the_runs(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.json", row("lone", [1], [2]), versions={"confluent-kafka": "2.16"})
     text = report.filled("<!-- runs -->\nold\n<!-- /runs -->\n", release_of([read(path)]))
@@ -332,6 +346,7 @@ def test_what_bench_saves_has_the_form_that_is_read(tmp_path: Path) -> None:
     done[0].latencies = {"ours": [SUMMARY, SUMMARY], "kafka": [SUMMARY, SUMMARY]}
     done[0].steady = {"ours": True, "kafka": False}
     done[1].add("ours", 65, server=os.getpid())
+    done[1].memory = "held"
     file = ResultsFile(tmp_path, machine=machine(), options={"rounds": 2, "out": tmp_path})
     for one in done:
         file.add(one)
@@ -340,6 +355,7 @@ def test_what_bench_saves_has_the_form_that_is_read(tmp_path: Path) -> None:
     assert read["latency"].latencies["kafka"] == [SUMMARY, SUMMARY]
     assert read["latency"].steady == {"ours": True, "kafka": False}
     assert min(read["start"].server_mib["ours"]) > 1
+    assert read["start"].memory == "held"
 
 
 @pytest.mark.parametrize(
@@ -371,6 +387,10 @@ def test_what_bench_saves_has_the_form_that_is_read(tmp_path: Path) -> None:
         (
             {"rows": [vars(row("a", [1], [2])) | {"server_mib": {"ours": [None]}}]},
             r"row a: `server_mib`, ours: \[None\] are no figures",
+        ),
+        (
+            {"rows": [vars(row("a", [1], [2])) | {"memory": "warm"}]},
+            "row a: `memory` is 'warm', not fresh or held",
         ),
     ],
 )

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.interop.driver import Driver
 
+from benches.e2e.page_cache import DROP, can_be_fresh, make_fresh, make_held
 from benches.e2e.rivals.latency import LATENCIES, RATE
 from benches.e2e.rivals.plans import PLANS, Plan
 from benches.e2e.rivals.receiving import BACKLOG
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[3]
 LOAD_S = 900
+MESSAGE_HEAD = 192
+"""Bytes that a broker stores for a message beside its body, at most: record and queue unit."""
 LIBRARIES = {
     "confluent": "confluent_kafka",
     "aiokafka": "aiokafka",
@@ -65,6 +68,8 @@ def rival_rows(
             missing = [library for library in _libraries(plan) if find_spec(library) is None]
             if missing:
                 print(f"not available: {plan.what}: {missing[0]} is not installed", file=sys.stderr)
+            elif plan.memory == "fresh" and not can_be_fresh():
+                print(f"not available: {plan.what}: only root empties {DROP}", file=sys.stderr)
             elif plan.servers <= match.servers.keys():
                 row = match.play(plan)
                 print(row_line(row), file=sys.stderr, flush=True)
@@ -130,6 +135,7 @@ class Match:
             target=plan.target,
             less_is_more=plan.less,
             rival=rival,
+            memory=plan.memory,
         )
         count = max(1000, int(plan.count * self._scale) // 1000 * 1000)
         sides = (
@@ -148,7 +154,7 @@ class Match:
             row.steady[name] = warm(figure, load, side)
         for _ in range(self._rounds):
             for name, load, side in sides:
-                os.sync()
+                _prepare_memory(plan, count)
                 before = cpu_seconds(side.broker_pid)
                 figures = self._run(load, side, count, plan.size)
                 spent = (cpu_seconds(side.broker_pid) - before) * 1e6 / count
@@ -172,6 +178,16 @@ class Match:
         if load.startswith("java"):
             return _java(self._driver, side, load.removeprefix("java "), count, size)
         return run_load(load, side, count, size)
+
+
+def _prepare_memory(plan: Plan, count: int) -> None:
+    """Bring the page cache into the state of a plan; in any case sync the disk."""
+    if plan.memory == "fresh":
+        make_fresh()
+    elif plan.memory == "held":
+        make_held(count * (plan.size + MESSAGE_HEAD))
+    else:
+        os.sync()
 
 
 def run_load(load: str, side: Side, count: int, size: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ class Plan:
         size: bytes of a body.
         less: the figure is a time.
         backlog: both sides first store `count` messages, which the loads read.
+        memory: state of the page cache before each turn, as in `Row`.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Plan:
     size: int = 128
     less: bool = False
     backlog: bool = False
+    memory: str = ""
 
     @property
     def is_open_loop(self) -> bool:
@@ -98,6 +100,18 @@ PLANS = (
     Plan("push-java", "on the Java broker: a function per message / Java push", "pyrmq push",
          "apache", "java push", "apache", 400_000, ">= 1.3", backlog=True),
 )  # fmt: skip
+
+MEMORY_PLANS = (
+    Plan("produce-fresh", "produce, 128 B / confluent-kafka", "pyrmq produce", "ours",
+         "confluent produce", "kafka", 5 * MILLION, "reported", memory="fresh"),
+    Plan("produce-held", "produce, 128 B / confluent-kafka", "pyrmq produce", "ours",
+         "confluent produce", "kafka", 5 * MILLION, "reported", memory="held"),
+    Plan("produce1k-fresh", "produce, 1 KiB / confluent-kafka", "pyrmq produce", "ours",
+         "confluent produce", "kafka", MILLION, "reported", size=1024, memory="fresh"),
+    Plan("produce1k-held", "produce, 1 KiB / confluent-kafka", "pyrmq produce", "ours",
+         "confluent produce", "kafka", MILLION, "reported", size=1024, memory="held"),
+)  # fmt: skip
+"""Rows of `page-cache`: each load with both states of the memory that it writes to."""
 
 SECURITY_PLANS = (
     Plan("tls-produce", "produce, 128 B, over TLS / plain", "pyrmq produce", "tls",
