@@ -28,6 +28,7 @@ from benches.e2e.hot_window import ROWS as HOT
 from benches.e2e.hot_window import hot_window_rows
 from benches.e2e.java_security import NAMES as JAVA_SECURITY
 from benches.e2e.java_security import java_security_rows
+from benches.e2e.nameserver import NAMES as NAME_SERVER
 from benches.e2e.nameserver import name_server_rows
 from benches.e2e.operators import ROWS as OPERATORS
 from benches.e2e.operators import operator_rows
@@ -41,6 +42,7 @@ from benches.e2e.servers import VERSION, apache, ours
 from benches.e2e.snapshot import snapshot_rows
 from benches.e2e.spark import PLANS as SPARK_PLANS
 from benches.e2e.spark import spark_rows
+from benches.e2e.store import PARTS as STORE
 from benches.e2e.store import store_rows
 from benches.e2e.store_broker import PARTS, store_broker_rows
 from benches.e2e.sustained import PLANS as SUSTAINED
@@ -62,7 +64,9 @@ SENDS = (
 
 
 KNOWN = (
-    *("start", "import", "codec", "nameserver", "store", *PARTS, "selection"),
+    *("start", "import", "codec", "selection"),
+    *("nameserver", *NAME_SERVER),
+    *("store", *(f"store-{part}" for part in STORE), *PARTS),
     *("hot", *HOT),
     *("rivals", *(plan.name for plan in PLANS)),
     *("page-cache", *(plan.name for plan in MEMORY_PLANS)),
@@ -75,11 +79,17 @@ KNOWN = (
     *("operators", *OPERATORS),
     *(plan.name for plan in SUSTAINED),
 )
-"""What `--rows` takes. `store`, `hot`, `rivals`, `page-cache`, `spark`, `security`,
+"""What `--rows` takes. `nameserver`, `store`, `hot`, `rivals`, `page-cache`, `spark`, `security`,
 `consumers` and `operators` stand for all of their line. Those of the last line run only if they are
 named: each takes more than twenty minutes."""
 
-QUICK = "start,import,selection,sync,drain,produce,lone,objects,latency"
+QUICK = (
+    "start,import,nameserver-routes,store-append,codec,sync,produce,lone,objects,pop,"
+    "signed-produce,spark-batch"
+)
+"""At least one row of each area."""
+QUICK_CODEC_SECONDS = 0.02
+QUICK_ROUNDS, QUICK_SECONDS, QUICK_SCALE, QUICK_BACKLOG = 3, 2, 0.5, 200_000
 
 
 def measure(arguments: argparse.Namespace) -> Generator[Row, None, None]:
@@ -99,12 +109,17 @@ def measure(arguments: argparse.Namespace) -> Generator[Row, None, None]:
     if wanted("pop-flight"):
         yield from in_flight_rows(20_000 if arguments.quick else 1_000_000)
     if wanted("codec"):
-        yield from codec_rows(arguments.rounds)
-    if wanted("nameserver"):
-        yield from name_server_rows(arguments.rounds, arguments.seconds)
-    if wanted("store"):
+        if arguments.quick:
+            yield from codec_rows(1, QUICK_CODEC_SECONDS)
+        else:
+            yield from codec_rows(arguments.rounds)
+    names = {name for name in NAME_SERVER if wanted("nameserver") or wanted(name)}
+    if names:
+        yield from name_server_rows(names, arguments.rounds, arguments.seconds)
+    alone = {part for part in STORE if wanted("store") or wanted(f"store-{part}")}
+    if alone:
         sizes = {"queues": arguments.queues, "megabytes": arguments.megabytes}
-        yield from store_rows(ROOT, arguments.rounds, **sizes)
+        yield from store_rows(alone, ROOT, arguments.rounds, **sizes)
     parts = {part for part in PARTS if wanted("store") or wanted(part)}
     if parts:
         yield from store_broker_rows(
@@ -273,7 +288,10 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rows = arguments.rows or QUICK
-        arguments.rounds, arguments.scale = min(arguments.rounds, 3), min(arguments.scale, 0.5)
+        arguments.rounds = min(arguments.rounds, QUICK_ROUNDS)
+        arguments.seconds = min(arguments.seconds, QUICK_SECONDS)
+        arguments.scale = min(arguments.scale, QUICK_SCALE)
+        arguments.backlog = min(arguments.backlog, QUICK_BACKLOG)
     unknown = sorted(set((arguments.rows or "").split(",")) - {"", *KNOWN})
     if unknown:
         near = difflib.get_close_matches(unknown[0], KNOWN, 1)

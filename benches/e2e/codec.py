@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 0.05
+"""Of each span; a round has hundreds of them, most of which warm Java's classes."""
 
 
-def _ours() -> str:
+def _ours(seconds: float) -> str:
     command = ["cargo", "bench", "--quiet", "-p", "pyrmq-remoting", "--bench", "codec"]
-    return _run([*command, "--", "--seconds", str(SECONDS)])
+    return _run([*command, "--", "--seconds", str(seconds)])
 
 
-def _apache() -> str:
+def _apache(seconds: float) -> str:
     frames = ROOT / "tests" / "golden" / "frames"
     java = ["java", "-cp", artifacts.class_path(VERSION), "CodecBench"]
-    return _run([*java, str(frames), str(SECONDS)])
+    return _run([*java, str(frames), str(seconds)])
 
 
 def _run(command: list[str]) -> str:
@@ -37,12 +38,12 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def codec_rows(rounds: int) -> Iterator[Row]:
+def codec_rows(rounds: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Yield rows for decoding plus encoding each frame, without and with header structure."""
     rows: dict[tuple[str, str, str], Row] = {}
     for _ in range(rounds):
         for side, run in (("ours", _ours), ("apache", _apache)):
-            for line in run().splitlines():
+            for line in run(seconds).splitlines():
                 if not line.startswith("{"):
                     continue
                 one = json.loads(line)

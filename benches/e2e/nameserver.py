@@ -62,13 +62,21 @@ def apache() -> Iterator[tuple[str, int]]:
 SIDES = {"ours": ours, "apache": apache}
 
 
-def name_server_rows(rounds: int, seconds: int) -> Iterator[Row]:
-    """Measure all rows."""
+NAMES = ("nameserver-start", "nameserver-routes", "nameserver-full", "nameserver-idle")
+"""Parts that `--rows` accepts; `nameserver` runs all of them."""
+
+
+def name_server_rows(names: set[str], rounds: int, seconds: int) -> Iterator[Row]:
+    """Measure the parts of these names."""
     build("pyrmq-nameserver", "load")
-    yield from _starts(rounds)
-    yield from _routes(rounds, seconds)
-    yield from _full(rounds, seconds)
-    yield _idle()
+    if "nameserver-start" in names:
+        yield from _starts(rounds)
+    if "nameserver-routes" in names:
+        yield from _routes(rounds, seconds)
+    if "nameserver-full" in names:
+        yield from _full(rounds, seconds)
+    if "nameserver-idle" in names:
+        yield _idle()
 
 
 def _starts(rounds: int) -> Iterator[Row]:

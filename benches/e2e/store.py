@@ -38,20 +38,26 @@ TARGETS = {
 """The program's rows to their text and target; others are printed unchanged."""
 
 
+PARTS = ("append", "put", "staged", "sync", "roll", "start", "queues")
+"""Rows of the program. `--rows` takes them with `store-` before the name."""
+
+
 def store_rows(
-    root: Path, rounds: int, *, queues: int = 40_000, megabytes: int = 1000
+    parts: set[str], root: Path, rounds: int, *, queues: int = 40_000, megabytes: int = 1000
 ) -> Iterator[Row]:
     """Build and run the program; yield a row for each of its lines.
 
     Args:
+        parts: of `PARTS`.
         root: the source tree.
         rounds: turns of each side.
         queues: queues of the rows about starting.
         megabytes: size of the log of the rows about starting.
     """
     build("pyrmq-store", "store_bench")
-    command = [str(binary("store_bench")), "--rounds", str(rounds)]
-    command += ["--queues", str(queues), "--mb", str(megabytes)]
+    named = ",".join(part for part in PARTS if part in parts)
+    command = [str(binary("store_bench")), "--rows", named]
+    command += ["--rounds", str(rounds), "--queues", str(queues), "--mb", str(megabytes)]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         try:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from benches.e2e.__main__ import KNOWN
+from benches.e2e.__main__ import KNOWN, QUICK
 from benches.e2e.breadth import ROWS, breadth_rows
 from benches.e2e.rivals import latency
 from benches.e2e.rivals.load import LOADS
 from benches.e2e.rivals.plans import MEMORY_PLANS, PLANS, SECURITY_PLANS
 from benches.e2e.snapshot import snapshot_rows
+from benches.e2e.store import PARTS
 from benches.open_loop import OpenLoop, is_available
 from benches.turns import ROWS as TURNS
 
@@ -46,6 +47,11 @@ def test_a_row_that_a_page_names_can_be_measured(page: str, program: str, row: s
         assert f'"{row}"' in STORE, page
     else:
         assert row in (KNOWN if program == "benches.e2e" else TURNS), page
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_the_store_is_a_row_of_its_program(part: str) -> None:
+    assert f'("{part}", ' in STORE
 
 
 def test_the_loads_of_every_plan_exist() -> None:
@@ -94,3 +100,23 @@ def test_rows_of_many_run_on_a_small_scale(name: str) -> None:
     for row in breadth_rows({name}, 1, 0.02):
         assert len(row.figures["ours"]) == 1
         assert row.ratio() is None or row.figures["ours"][0] > 0
+
+
+def test_quick_has_a_row_of_each_area() -> None:
+    quick = QUICK.split(",")
+    assert set(quick) <= set(KNOWN)
+    for area in (
+        {"nameserver-routes"},
+        {"store-append"},
+        {"codec"},
+        {"produce", "lone"},
+        {"objects"},
+        {"pop"},
+        {"signed-produce"},
+        {"spark-batch"},
+    ):
+        assert area & set(quick)
+
+
+def test_no_row_is_known_twice() -> None:
+    assert sorted(KNOWN) == sorted(set(KNOWN))

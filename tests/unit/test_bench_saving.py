@@ -138,7 +138,7 @@ def test_the_lines_of_a_store_program_that_fails_are_rows(
     program.chmod(0o700)
     monkeypatch.setattr("benches.e2e.store.build", lambda *_: None)
     monkeypatch.setattr("benches.e2e.store.binary", lambda _: program)
-    measured = store_rows(tmp_path, 1)
+    measured = store_rows({"put"}, tmp_path, 1)
     assert next(measured).figures == {"ours": [5.0]}
     with pytest.raises(subprocess.CalledProcessError, match="exit status 3"):
         next(measured)
