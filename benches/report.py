@@ -281,6 +281,22 @@ def compared(before: Mapping[str, Row], after: Mapping[str, Row]) -> list[str]:
     return lines
 
 
+SPREAD_HEAD = "| row | ratio | turns of the full run | within |\n|---|---|---|---|"
+
+
+def within_spread(full: Mapping[str, Row], quick: Mapping[str, Row]) -> list[str]:
+    """Say of each ratio of a quick run whether it lies in the spread of the full run's turns."""
+    lines = []
+    for name, new in quick.items():
+        ratio, turns = new.ratio(), full[name].ratios() if name in full else []
+        if ratio is None or not turns:
+            continue
+        low, high = min(turns), max(turns)
+        within = "below" if ratio < low else "above" if ratio > high else "yes"
+        lines.append(f"| {new.label} | {ratio:.2f} | {low:.2f} to {high:.2f} | {within} |")
+    return lines
+
+
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Say why the figures of two results files cannot be compared; nothing if they can."""
     found = [
@@ -346,6 +362,15 @@ def merge(paths: Sequence[Path]) -> int:
     return 0
 
 
+def show_within_spread(before: Run, after: Run) -> None:
+    """Print whether the ratios of a quick run lie in the spread of the full one."""
+    is_first_full = not before["options"].get("quick")
+    full, quick = (before, after) if is_first_full else (after, before)
+    lines = within_spread(rows_of(full), rows_of(quick))
+    if lines:
+        print("\n".join(["", SPREAD_HEAD, *lines]))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="benches.report", description=__doc__.splitlines()[0])
@@ -373,6 +398,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     print("| row | before | after | ratio (95 %) | verdict |\n|---|---|---|---|---|")
     print("\n".join(lines))
+    if before["options"].get("quick") or after["options"].get("quick"):
+        show_within_spread(before, after)
     apart = differences(before, after)
     if apart:
         print(f"not comparable: {'; '.join(apart)}", file=sys.stderr)

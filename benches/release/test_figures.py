@@ -45,6 +45,7 @@ def test_the_quick_rows_are_measured(run: dict[str, Any]) -> None:
     common = released.keys() & measured.keys()
     print("\n| row | release | now | ratio (95 %) | verdict |\n|---|---|---|---|---|")
     print("\n".join(report.compared(released, measured)))
+    print("\n".join(["", report.SPREAD_HEAD, *report.within_spread(released, measured)]))
     assert common, f"none of the released rows was measured: {', '.join(released)}"
     assert all(
         measured[name].ratio() is not None for name in common if released[name].ratio() is not None

@@ -455,6 +455,42 @@ def test_runs_that_are_not_alike_are_not_comparable_and_no_failure(
     assert said.out.rstrip().endswith("| worse |")
 
 
+@pytest.mark.parametrize("is_first_full", [True, False])
+def test_each_ratio_of_a_quick_run_lies_in_the_spread_of_the_full_one_or_not(
+    tmp_path: Path,
+    is_first_full: bool,  # noqa: FBT001 - pytest passes it by name
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    turns = [100.0, 110.0, 120.0, 130.0, 140.0]
+    full = [row(name, turns, [100] * 5) for name in ("inside", "low", "high", "gone")]
+    full += [row("late", [100, 200], [200, 200], less=True)]
+    full += [Row(name="start", what="start", unit="ms", target="", figures={"ours": [5]})]
+    quick = [row("inside", [70], [50]), row("low", [49], [50]), row("high", [71], [50])]
+    quick += [row("late", [100], [201], less=True), row("new", [1], [1]), full[-1]]
+    paths = [
+        saved(tmp_path / "full.json", *full, options={"quick": False, "scale": 1.0}),
+        saved(tmp_path / "quick.json", *quick, options={"quick": True, "scale": 0.5}),
+    ]
+    given = paths if is_first_full else paths[::-1]
+    assert report.main(["compare", *map(str, given)]) == 0
+    said = capsys.readouterr()
+    assert "not comparable: scale" in said.err
+    assert said.out.split("\n\n")[1].splitlines()[2:] == [
+        "| inside | 1.40 | 1.00 to 1.40 | yes |",
+        "| low | 0.98 | 1.00 to 1.40 | below |",
+        "| high | 1.42 | 1.00 to 1.40 | above |",
+        "| late | 2.01 | 1.00 to 2.00 | above |",
+    ]
+
+
+def test_full_runs_are_compared_without_their_spreads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = saved(tmp_path / "one.json", row("lone", [1], [2]), options={"quick": False})
+    assert report.main(["compare", str(one), str(one)]) == 0
+    assert report.SPREAD_HEAD not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "less", "is_worse"),
     [
