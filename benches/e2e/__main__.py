@@ -89,6 +89,7 @@ QUICK = (
 )
 """At least one row of each area."""
 QUICK_CODEC_SECONDS = 0.02
+QUICK_WARM_S = 15.0
 QUICK_ROUNDS, QUICK_SECONDS, QUICK_SCALE, QUICK_BACKLOG = 3, 2, 0.5, 200_000
 
 
@@ -288,6 +289,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rows = arguments.rows or QUICK
+        rows.warm_limit_s = QUICK_WARM_S
         arguments.rounds = min(arguments.rounds, QUICK_ROUNDS)
         arguments.seconds = min(arguments.seconds, QUICK_SECONDS)
         arguments.scale = min(arguments.scale, QUICK_SCALE)

@@ -27,6 +27,10 @@ WARM_WINDOWS = 15
 WARM_SHARE = 0.05
 """Two windows agree if they differ by at most this share."""
 
+warm_limit_s = 60.0
+"""A load that is not steady after this time and three windows counts as it is. A quick run sets it
+lower."""
+
 MATCHES = 100
 """One message in this number meets the condition of `java_filters`."""
 
@@ -105,13 +109,16 @@ def warm(
             figures.append(run(*arguments, **named))
         return statistics.median(figures)
 
+    limit = time.monotonic() + warm_limit_s
     before = window()
-    for _ in range(WARM_WINDOWS):
+    for number in range(WARM_WINDOWS):
         now = window()
         if abs(now - before) <= WARM_SHARE * max(now, before):
             return True
         before = now
-    print(f"  not steady after {WARM_WINDOWS} windows of {WARM_WINDOW_S} s", file=sys.stderr)
+        if number and time.monotonic() >= limit:
+            break
+    print(f"  not steady after {number + 2} windows", file=sys.stderr)
     return False
 
 
