@@ -185,61 +185,71 @@ def _delete(admin: Admin, given: argparse.Namespace) -> None:
 def _parser(verb: str) -> argparse.ArgumentParser:
     made = parser(verb, "List, describe, move, switch or delete consumer groups.")
     verbs = made.add_subparsers(required=True, metavar="list|describe|lag|seek|mode|delete")
-    listing = verbs.add_parser("list", help="list the names of groups", allow_abbrev=False)
-    listing.add_argument("--topic", help="only groups that consume this topic")
-    listing.add_argument("--all", action="store_true", help="include the system's groups")
-    describe = verbs.add_parser(
-        "describe", help="show members, subscriptions and settings", allow_abbrev=False
-    )
-    lag = verbs.add_parser(
-        "lag", help="show how far a group is behind, in messages and seconds", allow_abbrev=False
-    )
-    seek = verbs.add_parser("seek", help="move a group to other offsets", allow_abbrev=False)
-    mode = verbs.add_parser(
-        "mode", help="set how push consumers get a topic: pop or pull", allow_abbrev=False
-    )
-    delete = verbs.add_parser("delete", help="delete a group with its offsets", allow_abbrev=False)
-    for each in (describe, lag, seek, mode, delete):
-        each.add_argument("group", help="consumer group")
-    lag.add_argument("--topic", help="only this topic")
-    lag.add_argument(
-        "--max",
-        type=natural,
-        metavar="N",
-        help="probe: exit with status 1 if more than N messages behind",
-    )
-    seek.add_argument("topic", help="topic")
-    seek.add_argument(
-        "to", help="first, last, an age (10m), a time (2026-11-23T14:05), or an offset with --queue"
-    )
-    seek.add_argument("--queue", metavar="BROKER:NUMBER", help="only this queue")
-    mode.add_argument("topic", help="topic")
-    mode.add_argument("mode", nargs="?", choices=("pop", "pull"), help="default: show the mode")
-    mode.add_argument(
-        "--share",
-        type=int,
-        metavar="N",
-        help="number of other members that also pop each member's queues; 0: all",
-    )
-    delete.add_argument(
-        "--keep-offsets", action="store_true", help="keep its offsets for a new group of this name"
-    )
-    works = (
-        (listing, _list),
-        (describe, _describe),
-        (lag, _lag),
-        (seek, _seek),
-        (mode, _mode),
-        (delete, _delete),
-    )
-    for each, work in works:
-        add_name_server(each)
-        each.add_argument(
+    for name, text, options, work in (
+        ("list", "list the names of groups", _list_options, _list),
+        ("describe", "show members, subscriptions and settings", _group_option, _describe),
+        ("lag", "show how far a group is behind, in messages and seconds", _lag_options, _lag),
+        ("seek", "move a group to other offsets", _seek_options, _seek),
+        ("mode", "set how push consumers get a topic: pop or pull", _mode_options, _mode),
+        ("delete", "delete a group with its offsets", _delete_options, _delete),
+    ):
+        one = verbs.add_parser(name, help=text, allow_abbrev=False)
+        options(one)
+        add_name_server(one)
+        one.add_argument(
             "--timeout",
             type=seconds,
             default=5.0,
             metavar="SECONDS",
             help="limit for each request; all brokers are asked at once (default: 5)",
         )
-        each.set_defaults(work=work)
+        one.set_defaults(work=work)
     return made
+
+
+def _list_options(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--topic", help="only groups that consume this topic")
+    to.add_argument("--all", action="store_true", help="include the system's groups")
+
+
+def _group_option(to: argparse.ArgumentParser) -> None:
+    to.add_argument("group", help="consumer group")
+
+
+def _lag_options(to: argparse.ArgumentParser) -> None:
+    _group_option(to)
+    to.add_argument("--topic", help="only this topic")
+    to.add_argument(
+        "--max",
+        type=natural,
+        metavar="N",
+        help="probe: exit with status 1 if more than N messages behind",
+    )
+
+
+def _seek_options(to: argparse.ArgumentParser) -> None:
+    _group_option(to)
+    to.add_argument("topic", help="topic")
+    to.add_argument(
+        "to", help="first, last, an age (10m), a time (2026-11-23T14:05), or an offset with --queue"
+    )
+    to.add_argument("--queue", metavar="BROKER:NUMBER", help="only this queue")
+
+
+def _mode_options(to: argparse.ArgumentParser) -> None:
+    _group_option(to)
+    to.add_argument("topic", help="topic")
+    to.add_argument("mode", nargs="?", choices=("pop", "pull"), help="default: show the mode")
+    to.add_argument(
+        "--share",
+        type=int,
+        metavar="N",
+        help="number of other members that also pop each member's queues; 0: all",
+    )
+
+
+def _delete_options(to: argparse.ArgumentParser) -> None:
+    _group_option(to)
+    to.add_argument(
+        "--keep-offsets", action="store_true", help="keep its offsets for a new group of this name"
+    )
