@@ -497,6 +497,26 @@ def test_no_broker_gets_in_while_a_store_is_repaired(
     assert opens_elsewhere(home / "store")
 
 
+def test_programs_get_an_object_of_what_was_done(
+    pyrmq: Callable[..., list[str]], home: Path, tmp_path: Path
+) -> None:
+    store, arrow = home / "store", tmp_path / "all.arrow"
+    (done,) = pyrmq("export", store, "--arrow", arrow, "--json")
+    assert json.loads(done) == {"file": str(arrow), "messages": COUNT}
+    two = ("export", store, "--count", "2")
+    assert pyrmq(*two, "--json") == pyrmq(*two)
+    assert pyrmq("repair", store, "--json") == []
+    assert pyrmq("repair", store, "--choice", "skip", "--json") == []
+    file = files(home)[1]
+    damage(file, number_in(file, 0.5))
+    choices = [json.loads(line) for line in pyrmq("repair", store, "--json", status=1)]
+    assert [one["choice"] for one in choices] == ["cut", "skip"]
+    (done,) = pyrmq("repair", store, "--choice", "skip", "--json")
+    kept = json.loads(done)
+    assert (kept["choice"], kept["at"]) == ("skip", choices[1]["at"])
+    assert any(Path(kept["kept"]).iterdir())
+
+
 @pytest.mark.parametrize("name", ["4.6.1-clean", "4.9.7-kill", "5.5.0-clean", "5.5.0-kill"])
 def test_stores_of_real_brokers_are_read(
     pyrmq: Callable[..., list[str]], tmp_path: Path, name: str

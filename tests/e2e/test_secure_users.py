@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -216,9 +217,9 @@ def test_users_move_from_one_broker_to_another(
     file, source = tmp_path / "users-moved.json", secured.brokers[0].address
 
     def run(*words: str, by: Path) -> int:
-        # The command sets it, as a process of its own would.
-        monkeypatch.setenv("PYRMQ_CREDENTIALS", str(by))
-        return main(["secure", *words])
+        with monkeypatch.context() as own:
+            own.setenv("PYRMQ_CREDENTIALS", str(by))
+            return main(["secure", *words])
 
     with other:
         assert run("export", source, str(file), by=secured.files / "viewer.toml") == 2
@@ -239,6 +240,40 @@ def test_users_move_from_one_broker_to_another(
             assert client.request(other.address, code, fields).code != NO_PERMISSION
             fields["topic"] = "bills"
             assert client.request(other.address, code, fields).code == NO_PERMISSION
+
+
+def test_programs_get_an_object_of_what_was_done(
+    secured: Secured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PYRMQ_CREDENTIALS", str(secured.files / "admin.toml"))
+
+    def done(*words: str) -> dict[str, Any]:
+        assert main(["secure", *words, "--json"]) == 0
+        printed = capsys.readouterr().out
+        secrets = re.findall(r'secretKey = "(.+)"', (secured.files / "admin.toml").read_text())
+        assert not any(secret in printed for secret in secrets)
+        tree: dict[str, Any] = json.loads(printed)
+        return tree
+
+    capsys.readouterr()
+    made, directory = done("init", str(tmp_path / "new")), tmp_path / "new"
+    assert made["directory"] == str(directory)
+    assert set(made["files"]) == {path.name for path in directory.iterdir()}
+    role = ("--role", "producer", "--topic", "orders")
+    added = done("user", str(directory), "till", *role)
+    assert (added["user"], added["file"]) == ("till", str(directory / "till.toml"))
+    assert added["entries"] == [
+        {"resource": "Topic:orders", "actions": ["Pub", "Get"], "decision": "Allow"}
+    ]
+    broker, file = secured.brokers[0].address, tmp_path / "moved-users.json"
+    moved = done("export", broker, str(file))
+    known = json.loads(file.read_text())
+    counts = {"users": len(known["users"]), "acls": len(known["acls"])}
+    assert moved == {"file": str(file), **counts}
+    assert done("import", str(file), broker) == {"broker": broker, **counts}
 
 
 def test_passwords_that_a_broker_does_not_show_come_from_a_file(

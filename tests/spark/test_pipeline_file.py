@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -188,6 +189,8 @@ def test_every_template_is_a_pipeline(
     assert main(["pipeline", "init", kind]) == 0
     text = capsys.readouterr().out
     assert load(written(tmp_path, text)).sink["format"] in {"parquet", "topic", "console"}
+    assert main(["pipeline", "init", kind, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"kind": kind, "text": text}
 
 
 def test_wrong_arguments_end_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

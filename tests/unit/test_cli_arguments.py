@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from pyrmq.cli import main
 from pyrmq.cli.arguments import parser
+from tests.verbs import verbs
+
+WITHOUT_JSON = {"completion": "a script for a shell"}
+"""Verbs without `--json`, and what they print."""
 
 
 @pytest.mark.parametrize(
@@ -39,3 +44,18 @@ def test_other_mistakes_show_the_usage(capsys: pytest.CaptureFixture[str]) -> No
         with pytest.raises(SystemExit):
             command.parse_args(words)
         assert capsys.readouterr().err.startswith("usage: pyrmq send")
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_every_verb_takes_json_and_no_abbreviation(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*verb.split(), "--help"]) == 0
+    assert ("--json" in capsys.readouterr().out) == (verb not in WITHOUT_JSON)
+    assert main([*verb.split(), "--hel"]) == 2
+
+
+def test_all_verbs_are_found() -> None:
+    assert {"broker", "broker status", "secure init", "pipeline check", "tail"} <= set(verbs())
+    assert set(WITHOUT_JSON) < set(verbs())
+    assert len(verbs()) >= 50

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pyrmq.cli.arguments import parser
+from pyrmq.cli.output import print_json
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,23 +29,26 @@ def run(verb: str, words: list[str]) -> int:
     del verb
     given = _parser().parse_args(words)
     if given.action == "init":
-        return _init(given.file)
+        return _init(given.file, as_json=given.json)
     from pyrmq.pipeline import load
 
     pipeline = load(given.file)
     if given.action == "status":
         return _status(pipeline, as_json=given.json)
     if given.action == "check":
-        return _check(pipeline, given.master)
+        return _check(pipeline, given.master, as_json=given.json)
     return _run(pipeline, given)
 
 
-def _init(kind: str) -> int:
+def _init(kind: str, *, as_json: bool) -> int:
     from pyrmq.pipeline.templates import TEMPLATES
 
     if kind not in TEMPLATES:
         raise ConfigError(f"`{kind}`: expected one of {', '.join(TEMPLATES)}")
-    print(TEMPLATES[kind], end="")
+    if as_json:
+        print_json({"kind": kind, "text": TEMPLATES[kind]})
+    else:
+        print(TEMPLATES[kind], end="")
     return 0
 
 
@@ -61,12 +65,16 @@ def _status(pipeline: Pipeline, *, as_json: bool) -> int:
     return 1 if found.error or found.away else 0
 
 
-def _check(pipeline: Pipeline, master: str | None) -> int:
+def _check(pipeline: Pipeline, master: str | None, *, as_json: bool) -> int:
     spark = _session(pipeline, master)
     # Without Spark this import fails, and the session says what is missing.
     from pyrmq.pipeline import check
 
-    for line in check(spark, pipeline):
+    found = check(spark, pipeline)
+    if as_json:
+        print_json({"file": str(pipeline.file), "found": found})
+        return 0
+    for line in found:
         print(line)
     print(f"{pipeline.file.name}: nothing wrong")
     return 0
@@ -118,24 +126,30 @@ def _session(pipeline: Pipeline, master: str | None) -> SparkSession:
 def _parser() -> argparse.ArgumentParser:
     made = parser("pipeline", "Write, check, run and watch a pipeline that is defined in one file.")
     actions = made.add_subparsers(dest="action", required=True, metavar="ACTION")
-    init = actions.add_parser("init", help="print a file to start from")
+    init = actions.add_parser("init", help="print a file to start from", allow_abbrev=False)
     init.add_argument(
         "file",
         metavar="KIND",
         help="lake, trace, replay, backfill, mirror, quality or dedupe",
     )
-    check = actions.add_parser("check", help="plan it and read one row; nothing is written")
+    check = actions.add_parser(
+        "check", help="plan it and read one row; nothing is written", allow_abbrev=False
+    )
     run_ = actions.add_parser(
-        "run", help="run it once over the messages that exist, or continuously"
+        "run",
+        help="run it once over the messages that exist, or continuously",
+        allow_abbrev=False,
     )
     status = actions.add_parser(
-        "status", help="compare its checkpoint with the brokers, without Spark"
+        "status",
+        help="compare its checkpoint with the brokers, without Spark",
+        allow_abbrev=False,
     )
     for action in (check, run_, status):
         action.add_argument("file", metavar="FILE.toml", help="the pipeline")
     for action in (check, run_):
         action.add_argument("--master", help="Spark master (default: the file's)")
-    for action in (run_, status):
+    for action in (init, check, run_, status):
         action.add_argument("--json", action="store_true", help="one JSON object per line")
     when = run_.add_mutually_exclusive_group()
     when.add_argument(

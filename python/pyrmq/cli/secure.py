@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyrmq.cli.arguments import add_security, parser, positive
+from pyrmq.cli.output import print_json
 from pyrmq.codes import RequestCode
 from pyrmq.errors import ConfigError, ProtocolError
 from pyrmq.server.security.directory import DAYS, HOSTS, make_secure
@@ -33,6 +34,9 @@ def run(_verb: str, words: list[str]) -> int:
 def _init(given: argparse.Namespace) -> int:
     files = make_secure(given.directory, given.host, days=given.days)
     directory = os.path.normpath(given.directory)
+    if given.json:
+        print_json({"directory": directory, "files": files})
+        return 0
     print(f"made {', '.join(files)} in {directory}")
     print(f"servers: pyrmq server --secure {directory}")
     print(f"clients: PYRMQ_CREDENTIALS={directory}/app.toml, or --credentials of each command")
@@ -42,6 +46,9 @@ def _init(given: argparse.Namespace) -> int:
 def _user(given: argparse.Namespace) -> int:
     entries = policies_of(given.role, given.topic, given.group)
     path = add_user(given.directory, given.name, entries)
+    if given.json:
+        print_json({"user": given.name, "file": path, "entries": entries})
+        return 0
     for entry in entries:
         print(f"{given.name} has {', '.join(entry['actions'])} on {entry['resource']}")
     print(f"clients: PYRMQ_CREDENTIALS={path}, with ca.pem beside it")
@@ -72,6 +79,9 @@ def _export(given: argparse.Namespace) -> int:
     acls = [acl for acl in acls if acl.get("policies")]
     text = json.dumps({"users": users, "acls": acls}, indent=2) + "\n"
     write_private(str(file), checked(text.encode(), f"the users of {given.broker}"))
+    if given.json:
+        print_json({"file": str(file), "users": len(users), "acls": len(acls)})
+        return 0
     print(f"{len(users)} users and the policies of {len(acls)} of them are in {file}")
     return 0
 
@@ -122,6 +132,9 @@ def _import(given: argparse.Namespace) -> int:
             client.ask(given.broker, RequestCode.AUTH_CREATE_ACL, fields, body, timeout=_TIMEOUT)
         for user in last:
             _put_user(client, given.broker, user)
+    if given.json:
+        print_json({"broker": given.broker, "users": len(known["users"]), "acls": len(acls)})
+        return 0
     print(
         f"{given.broker} has the {len(known['users'])} users of {given.file}; others are unchanged"
     )
@@ -169,6 +182,8 @@ def _parser() -> argparse.ArgumentParser:
     init.set_defaults(does=_init)
     _add_user_parser(verbs)
     _add_transfer_parsers(verbs)
+    for each in verbs.choices.values():
+        each.add_argument("--json", action="store_true", help="one JSON object per line")
     return made
 
 

@@ -51,8 +51,8 @@ def _parser() -> argparse.ArgumentParser:
             metavar="DIR",
             help="the commit log's directory, if storePathCommitLog is set",
         )
-        if verb != "export":
-            one.add_argument("--json", action="store_true", help="one JSON object per line")
+        default = "; the default, for messages" if verb == "export" else ""
+        one.add_argument("--json", action="store_true", help=f"one JSON object per line{default}")
         if verb == "inspect":
             one.add_argument(
                 "--topics", action="store_true", help="group by topic instead of by file"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from base64 import b64encode
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyrmq import _core
 from pyrmq._names import HALF_TOPIC
 from pyrmq.cli.log.walk import Damage, walk
+from pyrmq.cli.output import counted, print_json
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,10 +33,13 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
     messages = _messages(directory, given)
     if given.arrow:
         count = _arrow(messages, given.arrow)
-        print(f"{count} messages in {given.arrow}")
+        if given.json:
+            print_json({"file": given.arrow, "messages": count})
+        else:
+            print(f"{counted(count, 'message')} in {given.arrow}")
         return 0
     for tree, body in messages:
-        print(json.dumps(tree | _text(body), ensure_ascii=False))
+        print_json(tree | _text(body))
     return 0
 
 

@@ -16,7 +16,7 @@ from pyrmq.cli.log.files import own, sync
 from pyrmq.cli.log.nul_records import NulRecords
 from pyrmq.cli.log.progress import Progress
 from pyrmq.cli.log.walk import Damage, walk
-from pyrmq.cli.output import print_rows
+from pyrmq.cli.output import print_json, print_rows
 
 if TYPE_CHECKING:
     import argparse
@@ -45,21 +45,25 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
         segments = directory.segments()
         damage, _, _ = _first_damage(directory, segments)
         if damage is None:
-            return _sound()
+            return _sound(as_json=given.json)
         kept = _make(directory, segments, damage, given.choice)
+    if given.json:
+        print_json({"choice": given.choice, "at": damage.position, "kept": str(kept)})
+        return 0
     print(f"done; removed bytes are kept in {kept}; the next start recovers queues and index")
     return 0
 
 
-def _sound() -> int:
-    print("nothing to repair: every record is sound")
+def _sound(*, as_json: bool) -> int:
+    if not as_json:
+        print("nothing to repair: every record is sound")
     return 0
 
 
 def _show(directory: StoreDirectory, *, as_json: bool) -> int:
     damage, inside, behind = _first_damage(directory, directory.segments())
     if damage is None:
-        return _sound()
+        return _sound(as_json=as_json)
     cut = "the log ends here; later files are moved away"
     skip = "the rest of this file is unused; later files stay"
     rows = [_choice("cut", damage, behind, cut), _choice("skip", damage, inside, skip)]

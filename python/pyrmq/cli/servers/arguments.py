@@ -54,7 +54,11 @@ def _add_shared(made: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="require TLS and check every request, using a directory of `pyrmq secure init`",
     )
-    made.add_argument("--json", action="store_true", help="print the addresses as one JSON object")
+    made.add_argument(
+        "--json",
+        action="store_true",
+        help="print the addresses, or with -p the options, as one JSON object",
+    )
     made.add_argument(
         "--log-level",
         choices=["debug", "info", "warning", "error"],

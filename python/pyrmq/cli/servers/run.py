@@ -53,7 +53,7 @@ def _log(given: argparse.Namespace) -> None:
 def _name_server(given: argparse.Namespace) -> int:
     options = options_of(NameServerOptions, given)
     if given.print_config:
-        return _print(options)
+        return _print(given, {"name_server": options})
 
     def ready(servers: list[AnyServer]) -> Ready:
         address = servers[0].address
@@ -82,7 +82,7 @@ def _reload(servers: list[AnyServer]) -> None:
 def _broker(given: argparse.Namespace) -> int:
     options = options_of(BrokerOptions, given)
     if given.print_config:
-        return _print(options)
+        return _print(given, {"broker": options})
     names = options.namesrv_addr or "none: clients cannot find this broker"
 
     def ready(servers: list[AnyServer]) -> Ready:
@@ -105,10 +105,7 @@ def _both(given: argparse.Namespace) -> int:
         path = os.path.join(options.store_path_root_dir, "namesrv", "kvConfig.json")  # noqa: PTH118
         names = names.with_values(kv_config_path=path)
     if given.print_config:
-        print("# the name server")
-        _print(names)
-        print("# the broker")
-        return _print(options)
+        return _print(given, {"name_server": names, "broker": options})
 
     def broker(started: list[AnyServer]) -> AnyServer:
         return _new_broker(options.with_values(namesrv_addr=started[0].address), broker_file)
@@ -183,8 +180,17 @@ def _serve(
     return 0
 
 
-def _print(options: Options) -> int:
+def _print(given: argparse.Namespace, servers: dict[str, Options]) -> int:
+    """Print the options of each server, as its property file would have them."""
+    if given.json:
+        from pyrmq.cli.output import print_json
+
+        print_json({role: options.to_properties() for role, options in servers.items()})
+        return 0
     from pyrmq.server.options.properties import write
 
-    print(write(options.to_properties()), end="")
+    for role, options in servers.items():
+        if len(servers) > 1:
+            print(f"# the {role.replace('_', ' ')}")
+        print(write(options.to_properties()), end="")
     return 0
