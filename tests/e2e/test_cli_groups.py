@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.e2e.dashboards import FIGURES_OF_4_6_1, silent_broker
 from tests.e2e.pairs import Pair
-from tests.e2e.test_cli_hardening import on_a_terminal
+from tests.e2e.terminals import WIPE, on_a_terminal
 from tests.e2e.timing import least
 from tests.e2e.wire import V4_6_1, V5_5_0, ask, await_true
 
@@ -457,11 +457,7 @@ def test_a_long_resend_shows_its_progress_on_a_terminal(two: Cluster) -> None:
         producer.send_batch(f"%DLQ%{group}", [b"letter"] * count)
     shown = on_a_terminal("dlq", "resend", group, "-n", two.name_server)
     end = f"sent {count} messages to {group} again, of {count} dead letters"
-    assert [part.strip() for part in shown.split("\r") if part.strip()] == [
-        f"100 of {count}",
-        f"200 of {count}",
-        end,
-    ]
+    assert shown.split(WIPE) == ["", f"100 of {count}", f"200 of {count}", f"{end}\r\n"]
     few = on_a_terminal("dlq", "resend", group, "--max", "99", "-n", two.name_server)
     assert few.strip() == f"sent 99 messages to {group} again, of {count} dead letters"
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
-import pty
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.terminals import on_a_terminal
 
 from pyrmq import Producer, PullConsumer
 from pyrmq._client.log_output import Output
@@ -26,26 +24,6 @@ HOSTILE = "tea \x1b]0;owned\x07\x1b[2J \x9b31m \u202egnp.exe\rfake"
 
 def feed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-
-
-def on_a_terminal(*words: str) -> str:
-    """Run a command whose output is a terminal; what it wrote there."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pyrmq", *words], stdout=theirs, stderr=theirs, close_fds=True
-    )
-    os.close(theirs)
-    found = b""
-    try:
-        while part := os.read(ours, 65536):
-            found += part
-    except OSError:
-        # The other side of the terminal is closed.
-        pass
-    finally:
-        os.close(ours)
-    assert process.wait(30) == 0, found
-    return found.decode()
 
 
 def test_control_characters_do_not_reach_a_terminal(

@@ -18,6 +18,7 @@ from pyrmq.errors import ConfigError, RmqError
 from pyrmq.pipeline import PipelineError, check, load, run, status
 from pyrmq.pipeline.frames import _rejected
 from pyrmq.pipeline.steps import deduplicate, mirror, replay, trace
+from tests.e2e.terminals import WIPE, standard_error, steps
 from tests.spark.conftest import LIMITS
 from tests.spark.topic import Sent, Topic
 
@@ -78,6 +79,9 @@ def test_a_pipeline_writes_rows_and_sets_others_apart(
     assert main(["pipeline", "check", str(file)]) == 0
     shown = capsys.readouterr().out
     assert "columns: id bigint, twice double, keys string" in shown
+    assert main(["pipeline", "check", str(file), "--json"]) == 0
+    checked = json.loads(capsys.readouterr().out)
+    assert (checked["file"], checked["found"]) == (str(file), shown.splitlines()[:-1])
     assert not (tmp_path / "rows").exists()
     assert main(["pipeline", "run", str(file), "--json"]) == 0
     done = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -98,7 +102,14 @@ def test_a_pipeline_writes_rows_and_sets_others_apart(
     assert status(load(file)).lag is not None
     assert str(status(load(file))).startswith("shop: batch ")
     assert status(load(file)).lag.rows == 1  # type: ignore[union-attr]
-    assert run(spark, load(file)).rows == 1
+    with standard_error(40) as terminal:
+        assert main(["pipeline", "run", str(file)]) == 0
+    # One for each of its queries.
+    found = steps(terminal.shown)
+    assert any(step.startswith("shop: batch ") for step in found)
+    assert all(" rows in " in step and len(step) < 40 for step in found)
+    assert terminal.shown.endswith(WIPE)
+    assert ": 1 rows" in capsys.readouterr().out
     assert rows.sparkSession.read.parquet(str(tmp_path / "rows")).count() == 3
     assert main(["pipeline", "status", str(file)]) == 0
     assert ", no lag" in capsys.readouterr().out

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyrmq.cli import main
-from pyrmq.cli.output import print_rows, table
+from pyrmq.cli.output import columns_of, print_rows, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +28,34 @@ def test_the_widest_column_is_cut_to_fit_the_terminal() -> None:
     lines = table(["topic", "queues"], [["a" * 50, 8]], width=20)
     assert lines[1] == "a" * 11 + "…       8"
     assert all(len(line) <= 20 for line in lines)
+
+
+def test_columns_that_do_not_fit_side_by_side_are_blocks() -> None:
+    headers = ["broker", "message id", "body", "time"]
+    rows: list[list[object]] = [["broker-a", "0A" * 16, "x" * 99, 7], ["b", None, "y", 8]]
+    assert table(headers, rows, width=30) == [
+        "broker      broker-a",
+        "message id  0A0A0A0A0A0A0A0A0…",
+        "body        xxxxxxxxxxxxxxxxx…",
+        "time        7",
+        "",
+        "broker      b",
+        "message id  -",
+        "body        y",
+        "time        8",
+    ]
+    assert table(headers, [], width=20) == ["broker  message id …"]
+    assert all(len(line) <= 8 for line in table(headers, rows, width=8))
+    # Eight columns for each but the short one, and three gaps.
+    assert len(table(headers, rows, width=34)) == 3
+    assert len(table(headers, rows, width=33)) == 9
+
+
+def test_wide_characters_and_accents_are_measured_as_a_terminal_shows_them() -> None:
+    lines = table(["body", "n"], [["お茶", 1], ["cafe\u0301", 2], ["tea", 3]])
+    assert lines == ["body  n", "お茶  1", "cafe\u0301  2", "tea   3"]
+    cut = table(["body", "n"], [["お茶" * 10, 1]], width=12)[1]
+    assert (cut, columns_of(cut)) == ("お茶お茶…  1", 12)
 
 
 def test_missing_values_are_a_dash() -> None:
@@ -74,6 +102,18 @@ def test_p_prints_what_holds_as_properties(
     assert "namesrvAddr=a:1;b:2" in lines
     assert "brokerName=broker-b" in lines
     assert "flushDiskType=ASYNC_FLUSH" in lines
+
+
+def test_p_prints_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, roles in (
+        (["broker", "--broker-name", "b"], ["broker"]),
+        (["nameserver"], ["name_server"]),
+        (["server", "--broker-name", "b"], ["name_server", "broker"]),
+    ):
+        assert main([*words, "-p", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert list(found) == roles
+        assert found.get("broker", {"brokerName": "b"})["brokerName"] == "b"
 
 
 def test_the_command_line_wins_over_the_file(

@@ -5,20 +5,15 @@ Exit status 0: no errors, perhaps warnings; 1: at least one error. So it can ser
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pyrmq.cli.arguments import add_name_server, parser, seconds
-from pyrmq.cli.output import escaped
+from pyrmq.cli.output import print_json, show_progress
 
 if TYPE_CHECKING:
     import argparse
-
-_COLUMNS = 80
-"""Width of a terminal that does not tell it."""
 
 
 def run(verb: str, words: list[str]) -> int:
@@ -28,40 +23,27 @@ def run(verb: str, words: list[str]) -> int:
     # After the arguments: `--help` needs none of it.
     from pyrmq.doctor import CHECKS, examine
 
-    show = not given.json and _is_terminal()
+    show = not given.json and sys.stdout.isatty()
     try:
         found = examine(
             given.name_server,
             topic=given.topic,
             group=given.group,
             timeout=given.timeout,
-            report=_show if show else lambda _: None,
+            report=show_progress if show else lambda _: None,
         )
     finally:
         if show:
-            _show("")
+            show_progress("")
     if given.json:
         for finding in found:
-            print(json.dumps(asdict(finding), ensure_ascii=False))
+            print_json(asdict(finding))
     else:
         for finding in found:
             print(f"{finding.level}: {finding.cause}\n  fix: {finding.fix}  [{finding.check}]")
         if not found:
             print(f"{given.name_server}: {len(CHECKS)} checks, nothing wrong")
     return 1 if any(finding.level == "error" for finding in found) else 0
-
-
-def _is_terminal() -> bool:
-    """Return whether the output is a terminal that can wipe a line; `TERM=dumb` says that not."""
-    return sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def _show(step: str) -> None:
-    """Show a step in place of the one before, in one line of the terminal."""
-    columns = os.get_terminal_size(sys.stderr.fileno()).columns or _COLUMNS
-    # A terminal that has its last column filled may begin a new line.
-    sys.stderr.write(f"\r\x1b[K{escaped(step)[: columns - 1]}")
-    sys.stderr.flush()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pyrmq.cli.arguments import parser
-from pyrmq.cli.output import print_json
+from pyrmq.cli.output import print_json, show_progress, shows_progress
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -89,9 +89,13 @@ def _run(pipeline: Pipeline, given: argparse.Namespace) -> int:
     spark = _session(pipeline, given.master)
     from pyrmq.pipeline import run as run_pipeline
 
-    report = run_pipeline(
-        spark, pipeline, every=given.every, on_batch=_batch_printer(as_json=given.json)
-    )
+    try:
+        report = run_pipeline(
+            spark, pipeline, every=given.every, on_batch=_batch_printer(as_json=given.json)
+        )
+    finally:
+        if not given.json:
+            show_progress("")
     if given.json:
         values = {key: value for key, value in report.as_json().items() if key != "batches"}
         print(json.dumps(values))
@@ -104,12 +108,14 @@ def _run(pipeline: Pipeline, given: argparse.Namespace) -> int:
 
 def _batch_printer(*, as_json: bool) -> Callable[[BatchFigures], None]:
     """Return a printer of batches, one line each; on a terminal each line replaces the last."""
-    is_terminal = sys.stderr.isatty() and not as_json
+    replaces = shows_progress() and not as_json
 
     def print_batch(figures: BatchFigures) -> None:
+        if replaces:
+            show_progress(str(figures))
+            return
         text = json.dumps(figures.as_json()) if as_json else str(figures)
-        begin, end = ("\r\x1b[K", "") if is_terminal else ("", "\n")
-        print(f"{begin}{text}", end=end, file=sys.stdout if as_json else sys.stderr, flush=True)
+        print(text, file=sys.stdout if as_json else sys.stderr, flush=True)
 
     return print_batch
 

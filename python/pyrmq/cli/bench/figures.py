@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+from pyrmq.cli.output import show_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sized
@@ -138,21 +139,15 @@ class Measuring:
         figures.latencies.sort()
 
     def _watch(self) -> None:
-        show = sys.stderr.isatty()
         tick = 0
         while not self._end.wait(_TICK):
             tick += 1
             now, done = time.perf_counter() - self._began, self._so_far()
             self._figures.timeline.append((now, done))
-            if show and tick % _SAY_EACH == 0:
+            if tick % _SAY_EACH == 0:
                 rate = done / now
-                print(
-                    f"\r{now:6.1f} s  {done:>12,} messages  {rate:>10,.0f}/s",
-                    end="",
-                    file=sys.stderr,
-                )
-        if show:
-            print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
+                show_progress(f"{now:6.1f} s  {done:>12,} messages  {rate:>10,.0f}/s")
+        show_progress("")
 
 
 def drain(

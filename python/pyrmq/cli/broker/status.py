@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyrmq import _core
 from pyrmq._names import V5_0_0
 from pyrmq.cli.arguments import add_name_server, add_watch, parser
-from pyrmq.cli.output import clear, counted, span, table
+from pyrmq.cli.output import clear, counted, span, table, terminal_width
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import BROKER_STATUS
 from pyrmq.errors import RmqError
@@ -167,7 +167,7 @@ def _show(reports: list[Report], given: argparse.Namespace) -> None:
         ]
         for report in reports
     ]
-    lines = table(headers, rows)
+    lines = table(headers, rows, terminal_width())
     for report in reports:
         lines += _details(report)
     print("\n".join(lines), flush=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Self
+
+from pyrmq.cli.output import show_progress
 
 _EACH = 0.5
 
@@ -20,18 +21,17 @@ class Progress:
         self._total = max(1, total)
         self._done = 0
         self._began = self._said = time.monotonic()
-        self._show = sys.stderr.isatty()
 
     def add(self, count: int) -> None:
         """Add a number of bytes."""
         self._done += count
         now = time.monotonic()
-        if self._show and now - self._said >= _EACH:
+        if now - self._said >= _EACH:
             self._said = now
             share = min(100.0, self._done / self._total * 100)
             rate = self._done / (now - self._began) / 1e6
             bar = "#" * int(share / 4)
-            print(f"\r[{bar:<25}] {share:5.1f} %  {rate:,.0f} MB/s", end="", file=sys.stderr)
+            show_progress(f"{share:5.1f} %  [{bar:<25}]  {rate:,.0f} MB/s")
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -39,5 +39,5 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         """Wipe the line."""
-        if self._show:
-            print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
+        if self._said != self._began:
+            show_progress("")

@@ -10,7 +10,7 @@ from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, parser, positive
 from pyrmq.cli.message.lines import as_object, body_text
 from pyrmq.cli.message.tail import GROUP, Bounds, messages
-from pyrmq.cli.output import counted, print_json, print_rows
+from pyrmq.cli.output import counted, print_json, print_rows, show_progress
 from pyrmq.cli.times import moment, shown
 from pyrmq.errors import RouteError, TopicNotFound
 
@@ -67,18 +67,23 @@ def _resend(given: argparse.Namespace) -> int:
                 reached[message.broker, message.queue_id] = message.queue_offset
                 if given.json:
                     print_rows(["message id"], [(message.message_id,)], as_json=True)
-                elif count % _EACH == 0 and sys.stderr.isatty():
-                    print(f"\r{count} of {sum(total)}", end="", file=sys.stderr, flush=True)
+                elif count % _EACH == 0:
+                    show_progress(f"{count} of {sum(total)}")
     except BaseException:
+        _wipe(count, given)
         if is_sending:
             print(_stopped(count, reached), file=sys.stderr)
         raise
+    _wipe(count, given)
     if not given.json:
-        if count >= _EACH and sys.stderr.isatty():
-            print("\r", end="", file=sys.stderr)
         said = f"sent {counted(count, 'message')} to {given.group} again"
         print(f"{said}, of {counted(sum(total), 'dead letter')}")
     return 0
+
+
+def _wipe(count: int, given: argparse.Namespace) -> None:
+    if count >= _EACH and not given.json:
+        show_progress("")
 
 
 def _stopped(count: int, reached: dict[tuple[str, int], int]) -> str:

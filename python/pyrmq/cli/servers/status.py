@@ -14,7 +14,7 @@ from pyrmq import _core
 from pyrmq._client.security.credentials import native_security
 from pyrmq._names import V5_0_0
 from pyrmq.cli.arguments import add_name_server, add_watch, parser
-from pyrmq.cli.output import clear, counted, span, table
+from pyrmq.cli.output import clear, counted, span, table, terminal_width
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import NAME_SERVER_STATUS
 from pyrmq.errors import RmqError
@@ -157,6 +157,7 @@ def _show(reports: list[Report], given: argparse.Namespace) -> None:
 def _lines(report: Report) -> list[str]:
     state = "ready" if report["ready"] else f"NOT READY ({report['status']})"
     lines = [f"name server {report['address']}: {state}"]
+    width = terminal_width()
     if "error" in report:
         return [*lines, f"  {report['error']}"]
     if "requests" in report:
@@ -185,14 +186,15 @@ def _lines(report: Report) -> list[str]:
         for broker in report["brokers"]
     ]
     if rows:
-        lines += ["", *table(headers, rows)]
+        lines += ["", *table(headers, rows, width)]
     kinds = [
         [kind, seen["total"], seen["per_second"], _ms(seen["p50_ms"]), _ms(seen["p99_ms"])]
         for kind, seen in report.get("requests", {}).items()
         if seen["total"]
     ]
     if kinds:
-        lines += ["", *table(["request", "total", "per second", "p50 ms", "p99 ms"], kinds)]
+        headers = ["request", "total", "per second", "p50 ms", "p99 ms"]
+        lines += ["", *table(headers, kinds, width)]
     return lines
 
 

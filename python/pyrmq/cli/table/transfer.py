@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyrmq.cli.arguments import add_name_server, parser
+from pyrmq.cli.output import counted, show_progress
 from pyrmq.cli.table.files import FORMATS, opened, writer
 from pyrmq.errors import ConfigError
 
@@ -59,11 +59,11 @@ def _export(given: argparse.Namespace, file: Path) -> int:
             for batch in reader:
                 write(batch)
                 count += batch.num_rows
-                _progress(count)
+                show_progress(counted(count, "message"))
         part.replace(file)
     finally:
+        show_progress("")
         part.unlink(missing_ok=True)
-    _progress(None)
     return count
 
 
@@ -115,13 +115,14 @@ def _import(given: argparse.Namespace, file: Path) -> int:
         for batch in batches:
             yield _own_properties(batch.select(there))
             count += batch.num_rows
-            _progress(count)
+            show_progress(counted(count, "message"))
 
     picked = pa.schema([schema.field(name) for name in there])
     reader = pa.RecordBatchReader.from_batches(picked, chosen())
-    sent = arrow.send(reader, given.topic, name_server=given.name_server)
-    _progress(None)
-    return sent
+    try:
+        return arrow.send(reader, given.topic, name_server=given.name_server)
+    finally:
+        show_progress("")
 
 
 def _own_properties(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -139,12 +140,6 @@ def _own_properties(batch: pa.RecordBatch) -> pa.RecordBatch:
         for pairs in batch.column(at).to_pylist()
     ]
     return batch.set_column(at, batch.schema.field(at), pa.array(own, batch.schema.field(at).type))
-
-
-def _progress(count: int | None) -> None:
-    if sys.stderr.isatty():
-        text = "\r\x1b[K" if count is None else f"\r{count} messages"
-        print(text, end="", file=sys.stderr, flush=True)
 
 
 def _export_parser() -> argparse.ArgumentParser:
