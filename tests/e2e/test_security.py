@@ -513,32 +513,6 @@ def test_clients_read_the_environment(secured: Secured, monkeypatch: pytest.Monk
         Producer(name_server=secured.address)
 
 
-def test_credentials_of_the_environment_that_an_option_replaces_are_named_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    named, other = (
-        write_private(
-            planted(tmp_path / f"{name}.json"), {"accessKey": name, "secretKey": f"{name}-s3cret"}
-        )
-        for name in ("alice", "bob")
-    )
-    monkeypatch.setenv("PYRMQ_CREDENTIALS", str(named))
-    link = tmp_path / "link.json"
-    link.symlink_to(named)
-    files = (Credentials.from_file(path) for path in (named, link))
-    for same in (None, Credentials.from_environment(), *files):
-        Client(credentials=same).close()
-    assert caplog.records == []
-    for _ in range(2):
-        Client(credentials=Credentials.from_file(other)).close()
-        Client(credentials=Credentials("carol", "carols-s3cret")).close()
-    (record,) = caplog.records
-    assert (record.name, record.levelname) == ("pyrmq.credentials", "WARNING")
-    for text in ("'bob'", str(other), str(named), "PYRMQ_CREDENTIALS"):
-        assert text in record.getMessage()
-    assert "s3cret" not in record.getMessage()
-
-
 def test_secrets_are_nowhere_to_be_read(secured: Secured, tmp_path: Path) -> None:
     credentials = bob()
     assert BOB_PASSWORD not in f"{credentials!r} {credentials} {vars(type(credentials))}"

@@ -422,7 +422,12 @@ def test_users_move_between_the_real_broker_and_ours(
 ) -> None:
     """`pyrmq secure export` and `import`: Apache keeps users in RocksDB, and we in a file."""
     root = private(tmp_path / "root.json", {"accessKey": "root", "secretKey": PASSWORD})
-    monkeypatch.setenv("PYRMQ_CREDENTIALS", str(root))
+
+    def run(*words: str) -> int:
+        with monkeypatch.context() as own:
+            own.setenv("PYRMQ_CREDENTIALS", str(root))
+            return main(["secure", *words])
+
     entry = {"resource": "Topic:mine*", "actions": ["Pub", "Get"], "decision": "Allow"}
     asked: dict[str, Any] = {"queueId": 0}
 
@@ -438,10 +443,9 @@ def test_users_move_between_the_real_broker_and_ours(
         known = {user["username"]: f"{user['username']}-pw" for user in users} | {"root": PASSWORD}
         passwords = private(tmp_path / "user-secrets.json", known)
         file = tmp_path / f"{name}-users.json"
-        words = ["export", source, str(file), "--passwords", str(passwords)]
-        assert main(["secure", *words]) == 0
+        assert run("export", source, str(file), "--passwords", str(passwords)) == 0
         assert not may(target, mover, "mine-1")
-        assert main(["secure", "import", str(file), target]) == 0
+        assert run("import", str(file), target) == 0
         for broker in (source, target):
             assert may(broker, mover, "mine-1"), (name, broker)
             assert not may(broker, mover, "yours"), (name, broker)

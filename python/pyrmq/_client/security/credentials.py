@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NoReturn, Self, final
 
 from pyrmq import _core
-from pyrmq._client import log
 from pyrmq._client.security.keyring_secrets import KEYRING, secret_of_keyring, service_and_user
 from pyrmq._client.security.secrets import check_private, nearest_keys
 from pyrmq._client.security.tls import (
@@ -55,7 +54,7 @@ class Credentials:
         Credentials(access_key='alice')
     """
 
-    __slots__ = ("_access_key", "_core", "_source", "_tls")
+    __slots__ = ("_access_key", "_content", "_core", "_source", "_tls")
 
     def __init__(self, access_key: str, secret_key: str, security_token: str | None = None) -> None:
         given: dict[str, object] = {"access_key": access_key, "secret_key": secret_key}
@@ -64,6 +63,8 @@ class Credentials:
                 raise ConfigError(f"option `{name}` of the credentials is empty or not a string")
         self._access_key = access_key
         self._core = _core.Credentials(access_key, secret_key, security_token)
+        # Only to compare: the hash has a different seed in each process.
+        self._content = hash((access_key, secret_key, security_token or None))
         self._tls: Tls | None = None
         # The file or keyring entry, in the form that `_absolute` returns.
         self._source: str | None = None
@@ -235,12 +236,12 @@ def native_security(credentials: Credentials | None, tls: Tls | None) -> dict[st
     ``PYRMQ_CREDENTIALS``.
 
     Raises:
-        ConfigError: An option is of another type, a file cannot be used, or the password of the
-            client's key is both in the environment and in the credentials file.
+        ConfigError: An option is of another type, a file cannot be used, option and environment
+            differ, or the environment and the file have a password of the client's key.
     """
     native = native_credentials(credentials)
     if credentials is not None:
-        _warn_of_unused(credentials)
+        _check_one_user(credentials)
     return {"credentials": native, "tls": native_tls(chosen_tls(credentials, tls))}
 
 
@@ -265,25 +266,26 @@ def chosen_tls(credentials: Credentials | None = None, tls: Tls | None = None) -
     return tls
 
 
-_warned: set[str] = set()
+def _check_one_user(given: Credentials) -> None:
+    """Check that the environment names no other credentials than the option.
 
-
-def _warn_of_unused(used: Credentials) -> None:
-    """Log once if the environment names other credentials than those of the option."""
-    named = os.environ.get(PYRMQ_CREDENTIALS, "")
-    if not named or named in _warned or _absolute(named) == used._source:
+    Raises:
+        ConfigError: They differ, or the environment's cannot be used.
+    """
+    named, source = os.environ.get(PYRMQ_CREDENTIALS, ""), given._source
+    # One file may have been changed since the option was read.
+    if not named or (source and os.path.realpath(named) == os.path.realpath(source)):
         return
-    if used._source and os.path.realpath(named) == os.path.realpath(used._source):
-        return
-    _warned.add(named)
-    log.get("pyrmq.credentials").warning(
-        "credentials are given twice: the option `credentials` with the user %r%s is used, and "
-        "`%s`, which the environment variable %s names, is not",
-        used.access_key,
-        f" from `{used._source}`" if used._source else "",
-        named,
-        PYRMQ_CREDENTIALS,
-    )
+    found = _of_environment()
+    if found is not None and found._content != given._content:
+        is_same = found.access_key == given.access_key
+        raise ConfigError(
+            f"credentials are given twice and differ: the option has the user {given.access_key!r}"
+            f"{f' from `{source}`' if source else ''}, and `{named}`, which the environment "
+            f"variable {PYRMQ_CREDENTIALS} names, has "
+            f"{'another secret of that user' if is_same else f'the user {found.access_key!r}'}: "
+            f"unset {PYRMQ_CREDENTIALS}, or leave out the option"
+        )
 
 
 def _absolute(source: str | os.PathLike[str]) -> str:
