@@ -11,7 +11,9 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.e2e.kill import Known, Senders, check, read_all
 from tests.e2e.wire import ask, await_true
+from tests.interop.ask import await_registered
 from tests.interop.ours import OurBroker, OurNameServer
 
 from pyrmq import Admin, Broker, Producer
@@ -223,3 +225,46 @@ def test_sighup_reads_the_file_again() -> None:
         )
         assert shown(broker.address)["brokerPermission"] == "4"
         assert broker.alive
+
+
+@pytest.mark.usefixtures("hearing_sighup")
+def test_sighup_under_load_fails_no_send_and_loses_no_acknowledged_message() -> None:
+    known, refused = Known(), 0
+    with OurNameServer() as names, OurBroker(names.address) as broker:
+        await_registered(names.address, broker.address)
+        config = broker.work_dir / "broker.conf"
+        before = config.read_text()
+        senders = Senders(names.address, known, 0)
+        try:
+            for number in range(10):
+                senders.await_acknowledged(senders.acknowledged + 50, 20)
+                changed = {
+                    "fileReservedTime": f"{50 + number}",
+                    "flushIntervalCommitLog": f"{400 + number}",
+                    "hotLogBytes": f"{(64 + number) << 20}",
+                    "transactionCheckMax": f"{10 + number}",
+                }
+                text = before + "".join(f"{key}={value}\n" for key, value in changed.items())
+                is_good = number % 2 == 0
+                config.write_text(text if is_good else f"{text}listenPort=1\n")
+                os.kill(broker.pid, signal.SIGHUP)
+                if is_good:
+                    await_true(partial(has, broker.address, changed))
+                else:
+                    refused += 1
+                    await_true(partial(has_refused, broker, refused))
+            senders.await_acknowledged(senders.acknowledged + 50, 20)
+        finally:
+            senders.end()
+        assert known.doubtful == set()
+        assert len(known.stored) > 500
+        check(known, read_all(names.address))
+        assert shown(broker.address)["fileReservedTime"] == "58", "of the last good file"
+
+
+def has(address: str, wanted: dict[str, str]) -> bool:
+    return wanted.items() <= shown(address).items()
+
+
+def has_refused(broker: OurBroker, times: int) -> bool:
+    return broker.log.read_text().count("stays as it is") == times

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.e2e.wire import await_true
 
-from pyrmq import Admin, Broker, Producer, PushConsumer, RmqError
+from pyrmq import (
+    Admin,
+    Broker,
+    Producer,
+    PushConsumer,
+    RmqError,
+    TransactionProducer,
+    TransactionState,
+)
 from pyrmq.cli import main
 from pyrmq.codes import RequestCode
 from pyrmq.errors import CommitError
@@ -151,6 +159,80 @@ def test_drain_waits_for_members_and_names_what_stays(
         assert pyrmq(two, "drain", "--broker", "broker-a", "--back") == 0
         with Producer(name_server=two.name_server) as producer:
             await_true(lambda: can_send(producer, place))
+
+
+def test_drain_names_timer_messages_and_open_transactions(
+    two: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def undecided(_: object) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    with Admin(name_server=two.name_server) as admin:
+        admin.create_topic("orders", queues=1, brokers=["broker-a"])
+    words = ["drain", "--broker", "broker-a", "--timeout", "0.1", "--json"]
+    with TransactionProducer(
+        name_server=two.name_server, group="payments", check=undecided
+    ) as producer:
+        for _ in range(2):
+            producer.send_in_transaction("orders", b"pay", undecided)
+        paid = producer.send_in_transaction("orders", b"pay", lambda _: TransactionState.COMMIT)
+        assert paid.confirmed
+        for _ in range(3):
+            producer.send("orders", b"later", delay=3600)
+        assert pyrmq(two, *words) == 1
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert {(row["what"], row["name"]): row["messages"] for row in rows} == {
+            ("timer messages", "-"): 3,
+            ("messages of open transactions", "-"): 2,
+        }
+        assert pyrmq(two, *words[:-1]) == 1
+        assert "these stay on the disk" in capsys.readouterr().out
+
+
+def test_drain_waits_for_the_groups_that_it_names(
+    two: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Admin(name_server=two.name_server) as admin, Client() as client:
+        admin.create_topic("orders", queues=1, brokers=["broker-a"])
+        with Producer(name_server=two.name_server) as producer:
+            for number in range(20):
+                producer.send("orders", f"{number}")
+        fields = {"topic": "orders", "queueId": "0", "commitOffset": "5"}
+        for group in ("gone", "left"):
+            of_group = {**fields, "consumerGroup": group}
+            client.ask(two.brokers[0].address, RequestCode.UPDATE_CONSUMER_OFFSET, of_group)
+        started, go = threading.Event(), threading.Event()
+
+        def work(message: ReceivedMessage) -> None:
+            del message
+            started.set()
+            go.wait(20)
+
+        consumer = PushConsumer(name_server=two.name_server, group="kitchen", start="first")
+        consumer.subscribe("orders", work)
+        with consumer:
+            await_true(lambda: started.is_set())
+            words = ["drain", "--broker", "broker-a", "--timeout", "0.3", "--groups"]
+            waited = "the groups have not read everything"
+            # Nobody waits for `kitchen`, which has members, nor for `left`.
+            assert pyrmq(two, *words, "none,other") == 1
+            said = capsys.readouterr().out
+            assert "these stay on the disk" in said
+            assert waited not in said
+            assert all(group in said for group in ("kitchen", "gone", "left"))
+            # A group without members is waited for if it is named.
+            assert pyrmq(two, *words, "none,gone") == 1
+            assert waited in capsys.readouterr().out
+            fields["commitOffset"] = "20"
+            for group in ("gone", "left"):
+                of_group = {**fields, "consumerGroup": group}
+                client.ask(two.brokers[0].address, RequestCode.UPDATE_CONSUMER_OFFSET, of_group)
+            assert pyrmq(two, *words, "kitchen") == 1
+            assert waited in capsys.readouterr().out
+            go.set()
+            words[words.index("0.3")] = "60"
+            assert pyrmq(two, *words, "kitchen,gone") == 0
+            assert "nothing is left: broker-a may be stopped" in capsys.readouterr().out
 
 
 @pytest.mark.timeout(120)
