@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 ROWS ?= 336776
 SEQUENCES ?= 10000
 ATTACK_SECONDS ?= 600
+SNAPSHOT_MINUTES ?= 30
 VERSIONS ?= 5.5.0,4.9.7,4.6.1
 PARTS ?=
 SPARKS ?=
@@ -23,7 +24,7 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test python python-1 python-2 jvm real spark gate fmt lint types mypy stubs dev deps unit rust nightly interop interop-55 interop-49 interop-46 sparkreal spark-versions lake spark-torture spark-torture-topic spark-torture-atleast spark-torture-parquet spark-long sequences attacks long bench benchdeps figures profile micro chaos leaks \
+.PHONY: help demo test python python-1 python-2 jvm real spark gate fmt lint types mypy stubs dev deps unit rust nightly interop interop-55 interop-49 interop-46 sparkreal spark-versions lake spark-torture spark-torture-topic spark-torture-atleast spark-torture-parquet spark-long sequences attacks snapshot long bench benchdeps figures profile micro chaos leaks \
 	faults loom asan wheel release-wheel audit docs clean
 
 help: ## list the targets
@@ -144,12 +145,15 @@ sequences: needs-javac needs-maven dev ## random request sequences against our n
 attacks: dev ## hostile peers for ten minutes on servers with users, and for ten on a broker with accounts of 4.x: 10,000 half-open connections and eleven kinds of attack (ATTACK_SECONDS=n)
 	$(PYTEST) -rs -s --nightly tests/e2e/test_hostile_tls.py -k long_attack --hostile-seconds=$(ATTACK_SECONDS)
 
+snapshot: dev ## a snapshot of a broker's store after half an hour of load, opened by another broker (SNAPSHOT_MINUTES=n)
+	$(PYTEST) -rs -s --nightly tests/e2e/test_store_snapshot.py -k long_load --snapshot-minutes=$(SNAPSHOT_MINUTES)
+
 spark-long: needs-java dev ## the Spark tests that take too long for the gate: a cluster, Connect, a read of 5 GB; without the torture
 	$(PYTEST) -rs -s --nightly -m nightly tests/spark --ignore=tests/spark/test_torture.py
 
 # What other parts run is left out.
 long: needs-javac needs-maven dev ## tests that take too long for the gate and need at most one RocketMQ version
-	$(PYTEST) -rs --nightly -m nightly --ignore=tests/spark -k "not long_attack"
+	$(PYTEST) -rs --nightly -m nightly --ignore=tests/spark -k "not long_attack and not long_load"
 	cargo test --release --workspace --exclude pyrmq-bindings --all-features -- --ignored --skip at_many_crash_points
 
 chaos: dev ## a million messages while brokers and name servers are killed, stopped and cut off

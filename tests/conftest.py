@@ -77,6 +77,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=600,
         help="how long the nightly test of tests/e2e/test_hostile_tls.py attacks a secured server",
     )
+    parser.addoption(
+        "--snapshot-minutes",
+        type=float,
+        default=10,
+        help="load before the snapshot of the nightly test of tests/e2e/test_store_snapshot.py",
+    )
     parser.addoption("--leak-sends", default="50000", help="messages of the leak test")
     parser.addoption(
         "--leak-producers", default="200", help="producers that the leak test opens and closes"

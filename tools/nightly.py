@@ -38,6 +38,7 @@ PARTS = {
     "faults": "10,000 crash points of a simulated disk in five parts, each with a new seed",
     "chaos": "a million messages while servers are killed, stopped and cut off",
     "attacks": "ten minutes of hostile peers, 10,000 of them half open, on a secured server",
+    "snapshot": "a snapshot after half an hour of load, opened by another broker",
     "leaks": "a million sends, ten thousand producers opened and closed",
     "long": "Python and Rust tests that are too long for the gate",
     "loom": "every interleaving of the group commit's and of the queue writers' threads",

@@ -11,7 +11,7 @@ import tarfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from tests.e2e.snapshots import (
@@ -30,16 +30,22 @@ from pyrmq.cli.log.directory import StoreDirectory
 from pyrmq.testing import Cluster, cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "stores"
 
 
 class Load:
-    """Threads that send numbered messages, and which of them were acknowledged."""
+    """Threads that send numbered messages, and which of them were acknowledged.
 
-    def __init__(self, running: Cluster) -> None:
+    Args:
+        running: the cluster.
+        pause: seconds between two messages of a thread.
+    """
+
+    def __init__(self, running: Cluster, pause: float = 0.0) -> None:
         self._running = running
+        self._pause = pause
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._acknowledged: set[str] = set()
@@ -48,18 +54,23 @@ class Load:
     def _send(self, thread: int) -> None:
         with Producer(name_server=self._running.name_server) as producer:
             number = 0
-            while not self._stop.is_set():
-                body = f"{thread}-{number} " + "x" * (number % 3000)
-                producer.send("orders", body, keys=f"{thread}-{number}")
+            while not self._stop.wait(self._pause):
+                name = f"{thread}-{number}"
+                producer.send("orders", f"{name} " + "x" * (number % 3000), keys=name)
                 with self._lock:
-                    self._acknowledged.add(body)
+                    self._acknowledged.add(name)
                 number += 1
 
     @property
     def acknowledged(self) -> set[str]:
-        """The bodies that a broker has acknowledged so far."""
+        """The first words of the bodies that a broker has acknowledged so far."""
         with self._lock:
             return set(self._acknowledged)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._acknowledged)
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -78,29 +89,88 @@ def running() -> Iterator[Cluster]:
         yield found
 
 
-def test_a_snapshot_under_load_has_exactly_the_messages_up_to_its_position(
-    running: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def first_word(body: str) -> str:
+    return body.partition(" ")[0]
+
+
+def check_snapshot_under_load(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    await_load: Callable[[Load], None],
+    *,
+    pause: float = 0.0,
+    seconds: float = 20.0,
+    **more: object,
 ) -> None:
-    store, snapshot, again = running.store, tmp_path / "kept", tmp_path / "again"
-    with Load(running) as load:
-        await_true(lambda: len(load.acknowledged) > 1500, 20)
-        before = load.acknowledged
-        assert main(["store", "snapshot", str(store), str(snapshot), "--json"]) == 0
-        made = last_object(capsys)
-        await_true(lambda: len(load.acknowledged) > len(before) + 200, 20)
-    everything = stored(running)
-    expected = {body for body, position in everything.items() if position < made["position"]}
+    """Take a snapshot under load, and compare what a broker serves of it with its position.
+
+    Args:
+        folder: where the stores go.
+        capsys: the output of commands.
+        await_load: waits until the snapshot is to be taken.
+        pause: of the load.
+        seconds: in which all messages can be read.
+        more: options of the brokers.
+    """
+    options: dict[str, Any] = {**OPTIONS, **more}
+    snapshot, again = folder / "kept", folder / "again"
+    with cluster(store=folder / "live", **options) as running:
+        with Load(running, pause) as load:
+            await_load(load)
+            before = load.acknowledged
+            words = ["store", "snapshot", str(running.store), str(snapshot), "--json"]
+            assert main(words) == 0
+            made = last_object(capsys)
+            await_true(lambda: load.count > len(before) + 200, 20)
+        everything = stored(running, name=first_word, seconds=seconds)
+        assert load.acknowledged <= set(everything)
+    expected = {name for name, position in everything.items() if position < made["position"]}
     assert before <= expected < set(everything)
     assert main(["store", "restore", str(snapshot), str(again / "store"), "--json"]) == 0
     assert last_object(capsys)["position"] == made["position"]
-    with cluster(store=again, **OPTIONS) as restored:  # type: ignore[arg-type]
-        assert set(stored(restored)) == expected
+    with cluster(store=again, **options) as restored:
+        assert set(stored(restored, name=first_word, seconds=seconds)) == expected
         with Producer(name_server=restored.name_server) as producer:
             at = producer.send("orders", "after the restore").queue_offset
             assert at is not None
-        assert "after the restore" in stored(restored)
+        assert "after" in stored(restored, name=first_word, seconds=seconds)
     assert main(["log", "verify", str(again / "store")]) == 0
     assert main(["log", "verify", str(snapshot)]) == 0
+
+
+def test_a_snapshot_under_load_has_exactly_the_messages_up_to_its_position(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def await_load(load: Load) -> None:
+        await_true(lambda: load.count > 1500, 20)
+
+    check_snapshot_under_load(tmp_path, capsys, await_load)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3 * 3600)
+def test_a_snapshot_after_a_long_load_has_exactly_the_messages_up_to_its_position(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pytestconfig: pytest.Config
+) -> None:
+    """An hour of it (`--snapshot-minutes=60`) is a million messages and 2 GB."""
+    minutes: float = pytestconfig.getoption("--snapshot-minutes")
+
+    def await_load(load: Load) -> None:
+        until = time.monotonic() + 60 * minutes
+        while time.monotonic() < until:
+            # A load that has ended would be none.
+            sent = load.count
+            await_true(lambda sent=sent: load.count > sent, 20)
+            time.sleep(1)
+
+    check_snapshot_under_load(
+        tmp_path,
+        capsys,
+        await_load,
+        pause=0.01,
+        seconds=600,
+        mapped_file_size_commit_log=16 * KIB * KIB,
+    )
 
 
 @pytest.mark.nightly
