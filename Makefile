@@ -153,6 +153,7 @@ spark-long: needs-java dev ## the Spark tests that take too long for the gate: a
 
 # What other parts run is left out.
 long: needs-javac needs-maven dev ## tests that take too long for the gate and need at most one RocketMQ version
+	@$(PYTHON) tools/need.py --soft chromium
 	$(PYTEST) -rs --nightly -m nightly --ignore=tests/spark -k "not long_attack and not long_load"
 	cargo test --release --workspace --exclude pyrmq-bindings --all-features -- --ignored --skip at_many_crash_points
 

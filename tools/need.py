@@ -67,6 +67,9 @@ def lacks(part: str) -> str | None:
     elif part == "maven":
         if shutil.which("mvn") is None:
             return "Maven (`mvn`)"
+    elif part == "chromium":
+        if any(shutil.which(program) is None for program in ("chromium", "chromedriver")):
+            return "Chromium and its driver (Debian's packages `chromium` and `chromium-driver`)"
     else:
         return f"a known part name instead of {part!r}"
     return None

@@ -68,6 +68,20 @@ def test_a_machine_with_java_but_no_compiler_can_run_the_demo_and_not_the_tests(
     assert "`javac`" in done.stderr
 
 
+def test_a_machine_without_chromium_is_told_that_the_page_is_not_tested(
+    need: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    for programs in ({}, {"chromium": "true"}):
+        done = need("--soft", "chromium", **programs)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "lacks Chromium and its driver" in done.stdout
+        assert "tests that need it are skipped and listed" in done.stdout
+    assert need("chromium").returncode == 1
+    assert need("--soft", "chromium", chromedriver="true").stdout == ""
+    lines = (ROOT / "Makefile").read_text().partition("\nlong:")[2].splitlines()
+    assert "need.py --soft chromium" in lines[1], "told before the tests of `long` start"
+
+
 def test_what_is_missing_is_told_before_anything_is_built() -> None:
     # `make demo` with an interpreter that finds nothing must not create the environment.
     done = subprocess.run(
