@@ -52,7 +52,7 @@ from benches.row import Row
 from pyrmq import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -93,99 +93,112 @@ QUICK_WARM_S = 15.0
 QUICK_ROUNDS, QUICK_SECONDS, QUICK_SCALE, QUICK_BACKLOG = 3, 2, 0.5, 200_000
 
 
+class Chosen:
+    """The rows that `--rows` names, or all."""
+
+    def __init__(self, words: str | None) -> None:
+        """Take the comma list; None for all rows."""
+        self._words = set(words.split(",")) if words else None
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether this row or group is wanted."""
+        return self._words is None or name in self._words
+
+    def named(self, name: str) -> bool:
+        """Return whether this row is wanted by its own name."""
+        return self._words is not None and name in self._words
+
+    def of(self, names: Iterable[str], group: str | None = None, prefix: str = "") -> set[str]:
+        """Return which of these rows are wanted, by the name of their group or by their own."""
+        whole = group is not None and group in self
+        return {name for name in names if whole or f"{prefix}{name}" in self}
+
+
 def measure(arguments: argparse.Namespace) -> Generator[Row, None, None]:
     """Run the requested rows; yield each one when it is measured."""
-    chosen = set(arguments.rows.split(",")) if arguments.rows else None
+    chosen = Chosen(arguments.rows)
+    for part in (_processes, _servers, _beside_rivals, _clients, _operation, _beside_java):
+        yield from part(arguments, chosen)
 
-    def wanted(name: str) -> bool:
-        return chosen is None or name in chosen
 
-    if wanted("start"):
+def _processes(arguments: argparse.Namespace, chosen: Chosen) -> Iterator[Row]:
+    """Yield the rows of starts and imports, and those that need no server."""
+    if "start" in chosen:
         yield from rows.start_rows(arguments.rounds)
-    if wanted("import"):
+    if "import" in chosen:
         yield rows.import_time(arguments.rounds)
         wheel = rows.wheel_size(ROOT)
         if wheel:
             yield wheel
-    if wanted("pop-flight"):
-        yield from in_flight_rows(20_000 if arguments.quick else 1_000_000)
-    if wanted("codec"):
+    if "codec" in chosen:
         if arguments.quick:
             yield from codec_rows(1, QUICK_CODEC_SECONDS)
         else:
             yield from codec_rows(arguments.rounds)
-    names = {name for name in NAME_SERVER if wanted("nameserver") or wanted(name)}
-    if names:
-        yield from name_server_rows(names, arguments.rounds, arguments.seconds)
-    alone = {part for part in STORE if wanted("store") or wanted(f"store-{part}")}
-    if alone:
-        sizes = {"queues": arguments.queues, "megabytes": arguments.megabytes}
-        yield from store_rows(alone, ROOT, arguments.rounds, **sizes)
-    parts = {part for part in PARTS if wanted("store") or wanted(part)}
-    if parts:
-        yield from store_broker_rows(
-            parts,
-            arguments.rounds,
-            arguments.seconds,
-            backlog=arguments.backlog,
-            queues=arguments.queues,
-            megabytes=arguments.megabytes,
-        )
-    hot = {name for name in HOT if wanted("hot") or wanted(name)}
-    if hot:
-        yield from hot_window_rows(hot, arguments.rounds, arguments.scale)
-    if wanted("selection"):
+    if "selection" in chosen:
         yield from selection_rows(arguments.rounds)
-    duels = {plan.name for plan in PLANS if wanted("rivals") or wanted(plan.name)}
-    if duels:
-        yield from rival_rows(arguments.rounds, arguments.scale, duels)
-    states = {plan.name for plan in MEMORY_PLANS if wanted("page-cache") or wanted(plan.name)}
-    if states:
-        yield from rival_rows(arguments.rounds, arguments.scale, states, MEMORY_PLANS)
-    secured = {plan.name for plan in SECURITY_PLANS if wanted("security") or wanted(plan.name)}
-    if secured:
-        yield from rival_rows(arguments.rounds, arguments.scale, secured, SECURITY_PLANS)
-    if wanted("security") or wanted("handshakes"):
+
+
+def _servers(arguments: argparse.Namespace, chosen: Chosen) -> Iterator[Row]:
+    """Yield the rows of the name server and of the store, alone and in a broker."""
+    if "pop-flight" in chosen:
+        yield from in_flight_rows(20_000 if arguments.quick else 1_000_000)
+    if names := chosen.of(NAME_SERVER, "nameserver"):
+        yield from name_server_rows(names, arguments.rounds, arguments.seconds)
+    sizes = {"queues": arguments.queues, "megabytes": arguments.megabytes}
+    if alone := chosen.of(STORE, "store", "store-"):
+        yield from store_rows(alone, ROOT, arguments.rounds, **sizes)
+    if parts := chosen.of(PARTS, "store"):
+        times = (arguments.rounds, arguments.seconds)
+        yield from store_broker_rows(parts, *times, backlog=arguments.backlog, **sizes)
+    if hot := chosen.of(HOT, "hot"):
+        yield from hot_window_rows(hot, arguments.rounds, arguments.scale)
+
+
+def _beside_rivals(arguments: argparse.Namespace, chosen: Chosen) -> Iterator[Row]:
+    """Yield the rows beside Kafka, NATS and Spark's sources, and those of security."""
+    for group, plans in (
+        ("rivals", PLANS),
+        ("page-cache", MEMORY_PLANS),
+        ("security", SECURITY_PLANS),
+    ):
+        if names := chosen.of([plan.name for plan in plans], group):
+            yield from rival_rows(arguments.rounds, arguments.scale, names, plans)
+    if "security" in chosen or "handshakes" in chosen:
         yield from handshake_rows(arguments.rounds)
-    java_secured = {name for name in JAVA_SECURITY if wanted("security") or wanted(name)}
-    if java_secured:
-        yield from java_security_rows(java_secured, arguments.rounds, arguments.seconds)
-    reads = {plan.name for plan in SPARK_PLANS if wanted("spark") or wanted(plan.name)}
-    if reads:
+    if secured := chosen.of(JAVA_SECURITY, "security"):
+        yield from java_security_rows(secured, arguments.rounds, arguments.seconds)
+    if reads := chosen.of([plan.name for plan in SPARK_PLANS], "spark"):
         yield from spark_rows(arguments.rounds, arguments.scale, reads)
-    if wanted("producer"):
+
+
+def _clients(arguments: argparse.Namespace, chosen: Chosen) -> Iterator[Row]:
+    """Yield the rows of our producers and consumers."""
+    if "producer" in chosen:
         with ExitStack() as stack:
             sides = [stack.enter_context(side())[0] for side in (ours, apache)]
             yield from producer_rows(sides, rounds=arguments.rounds)
-    groups = {name for name in CONSUMERS if wanted("consumers") or wanted(name)}
-    if groups:
+    if groups := chosen.of(CONSUMERS, "consumers"):
         yield from consumer_rows(groups, arguments.rounds, arguments.scale)
-    many = {name for name in BREADTH if wanted(name)}
-    if many:
+
+
+def _operation(arguments: argparse.Namespace, chosen: Chosen) -> Iterator[Row]:
+    """Yield the rows of many connections and topics, of operators' commands, and of hours."""
+    if many := chosen.of(BREADTH):
         yield from breadth_rows(many, arguments.rounds, arguments.scale)
-    if wanted("snapshot"):
+    if "snapshot" in chosen:
         yield from snapshot_rows(arguments.rounds, arguments.scale)
-    operated = {name for name in OPERATORS if wanted("operators") or wanted(name)}
-    if operated:
+    if operated := chosen.of(OPERATORS, "operators"):
         yield from operator_rows(operated, arguments.rounds)
-    long = {plan.name for plan in SUSTAINED} & (chosen or set())
-    if long:
-        yield from sustained_rows(
-            long,
-            arguments.rounds,
-            arguments.scale,
-            seconds=arguments.sustain,
-            limit=arguments.keep,
-        )
-    java_rows = {"sync", "batch", "drain", "sql", "python", "pop"}
-    if chosen is not None:
-        java_rows &= chosen
-    if java_rows:
-        yield from _beside_java(arguments, java_rows)
+    if long := {plan.name for plan in SUSTAINED if chosen.named(plan.name)}:
+        times = {"seconds": arguments.sustain, "limit": arguments.keep}
+        yield from sustained_rows(long, arguments.rounds, arguments.scale, **times)
 
 
-def _beside_java(arguments: argparse.Namespace, chosen: set[str]) -> Iterator[Row]:
+def _beside_java(arguments: argparse.Namespace, chosen: Chosen) -> Iterator[Row]:
     """Yield the rows of Java clients, and of ours, on our broker and on Apache's."""
+    if not chosen.of(("sync", "batch", "drain", "sql", "python", "pop")):
+        return
     rounds = arguments.rounds
     with ExitStack() as stack:
         sides = [stack.enter_context(side())[0] for side in (ours, apache)]
@@ -245,8 +258,30 @@ def wheel_wanted(chosen: str | None) -> bool:
     return chosen is None or "import" in chosen.split(",")
 
 
-def main() -> int:
-    """Parse the command line, measure, report."""
+def parsed_arguments() -> argparse.Namespace:
+    """Parse the command line; end the process where something cannot be measured."""
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rows = arguments.rows or QUICK
+        rows.warm_limit_s = QUICK_WARM_S
+        arguments.rounds = min(arguments.rounds, QUICK_ROUNDS)
+        arguments.seconds = min(arguments.seconds, QUICK_SECONDS)
+        arguments.scale = min(arguments.scale, QUICK_SCALE)
+        arguments.backlog = min(arguments.backlog, QUICK_BACKLOG)
+    unknown = sorted(set((arguments.rows or "").split(",")) - {"", *KNOWN})
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], KNOWN, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        parser.error(f"unknown rows: {', '.join(unknown)}{hint}; known: {', '.join(KNOWN)}")
+    if _core.BUILD_PROFILE != "release":
+        parser.error(f"pyrmq is a {_core.BUILD_PROFILE} build: run `make dev` first")
+    if wheel_wanted(arguments.rows) and not list((ROOT / "dist").glob("*.whl")):
+        print("left out: the wheel's size; `make wheel` makes one in dist/", file=sys.stderr)
+    return arguments
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="benches.e2e", description=__doc__)
     parser.add_argument(
         "--out", type=Path, default=ROOT / "benches" / "results", help="directory of the raw JSON"
@@ -286,23 +321,12 @@ def main() -> int:
         action="store_true",
         help=f"a row of each area ({QUICK}) in short turns: in less than ten minutes",
     )
-    arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.rows = arguments.rows or QUICK
-        rows.warm_limit_s = QUICK_WARM_S
-        arguments.rounds = min(arguments.rounds, QUICK_ROUNDS)
-        arguments.seconds = min(arguments.seconds, QUICK_SECONDS)
-        arguments.scale = min(arguments.scale, QUICK_SCALE)
-        arguments.backlog = min(arguments.backlog, QUICK_BACKLOG)
-    unknown = sorted(set((arguments.rows or "").split(",")) - {"", *KNOWN})
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], KNOWN, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        parser.error(f"unknown rows: {', '.join(unknown)}{hint}; known: {', '.join(KNOWN)}")
-    if _core.BUILD_PROFILE != "release":
-        parser.error(f"pyrmq is a {_core.BUILD_PROFILE} build: run `make dev` first")
-    if wheel_wanted(arguments.rows) and not list((ROOT / "dist").glob("*.whl")):
-        print("left out: the wheel's size; `make wheel` makes one in dist/", file=sys.stderr)
+    return parser
+
+
+def main() -> int:
+    """Parse the command line, measure, report."""
+    arguments = parsed_arguments()
     found = machine()
     if found["busy"]:
         print(
