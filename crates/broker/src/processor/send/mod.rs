@@ -31,8 +31,8 @@ use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::message::{Durability, batch, java_hash, sys_flag};
 use pyrmq_remoting::names::{HALF_TOPIC, dead_letter_topic, group_of_retry, is_retry};
 use pyrmq_remoting::net::{BatchProcessor, Peer, Reply, RequestBatch};
-use pyrmq_store::{AppendBatch, BatchMessage, MessageBatch, NewMessage};
-use reply::{PendingReply, SendAnswer, refuse};
+use pyrmq_store::{AppendBatch, BatchMessage, MessageBatch, NewMessage, Stored};
+use reply::{PendingReply, refuse};
 use std::sync::Arc;
 
 /// From this version on a client's own maxReconsumeTimes applies (Apache `MQVersion.V3_4_9`).
@@ -243,11 +243,11 @@ impl Send {
             delay_level: target.delay_level,
         };
         let due_ms = self.due_ms(&mut pending, &parsed, half)?;
-        let mut answer = self.answer(reply, (topic, queue_id), level, &parsed);
+        let mut answer = self.answer(reply, (topic, queue_id), level, (&parsed, unique_key));
         answer.waits_in = pending.waits_in();
         answer.recall = due_ms.filter(|_| !is_retry(&topic.topic_name));
         let levels = context.delays.levels();
-        pending.stage(puts, levels, PendingReply::new(answer, unique_key));
+        pending.stage(puts, levels, answer);
         Ok(())
     }
 
@@ -319,9 +319,9 @@ impl Send {
         reply: &mut Option<Reply>,
         (topic, queue_id): (&Arc<Topic>, i32),
         level: Option<Durability>,
-        parsed: &ParsedProperties<'_>,
-    ) -> SendAnswer {
-        SendAnswer {
+        (parsed, key): (&ParsedProperties<'_>, Option<&str>),
+    ) -> Box<PendingReply> {
+        Box::new(PendingReply {
             context: Arc::clone(&self.context),
             reply: reply.take(),
             queue_id,
@@ -332,7 +332,9 @@ impl Send {
             waits_in: None,
             topic: Arc::clone(topic),
             recall: None,
-        }
+            key: key.unwrap_or_default().to_owned(),
+            stored: Stored::default(),
+        })
     }
 
     fn stage_batch(
@@ -349,7 +351,7 @@ impl Send {
         refuse_unsupported(header, &parsed)?;
         refuse_in_batch(header, &parsed)?;
         let items = items_of(body)?;
-        let answer = self.answer(reply, (&topic, queue_id), level, &parsed);
+        let answer = self.answer(reply, (&topic, queue_id), level, (&parsed, parsed.unique_key));
         let batch = MessageBatch {
             topic: &topic.topic_name,
             queue_id,
@@ -360,7 +362,7 @@ impl Send {
             reconsume_times: header.reconsume_times.unwrap_or(0),
             items: &items,
         };
-        puts.stage_batch(&batch, PendingReply::new(answer, parsed.unique_key));
+        puts.stage_batch(&batch, answer);
         Ok(())
     }
 

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The response to a send, except where its message is stored.
+/// A send that waits until its message is in the store or on disk. One allocation serves both waits.
 #[derive(Debug)]
-pub(super) struct SendAnswer {
+pub(super) struct PendingReply {
     pub(super) context: Arc<BrokerContext>,
     /// Where the response goes; `None` once it was sent.
     pub(super) reply: Option<Reply>,
@@ -34,6 +34,10 @@ pub(super) struct SendAnswer {
     pub(super) topic: Arc<Topic>,
     /// When a recallable timer message is due, in ms.
     pub(super) recall: Option<i64>,
+    /// The message's `UNIQ_KEY`; empty if it has none.
+    pub(super) key: String,
+    /// Where the message is stored, once that is known.
+    pub(super) stored: Stored,
 }
 
 pub(super) fn refuse<'a>(
@@ -46,49 +50,32 @@ pub(super) fn refuse<'a>(
     context.refuse(request, reply, refusal);
 }
 
-/// A send that waits until its message is in the store or on disk. One allocation serves both waits.
-#[derive(Debug)]
-pub(super) struct PendingReply {
-    answer: SendAnswer,
-    /// The message's `UNIQ_KEY`; empty if it has none.
-    key: String,
-    /// Where the message is stored, once that is known.
-    stored: Stored,
-}
-
 impl Completion<Result<Stored, StoreError>, Option<(i64, OnDurable)>> for PendingReply {
     fn complete(mut self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
-        let answer = &self.answer;
-        let context = &answer.context;
         match stored {
             Ok(stored) => {
+                let context = &self.context;
                 let (count, bytes) = (u64::from(stored.count), stored.bytes());
                 context.stats.count_put(count, bytes);
-                if let Some(topic) = answer.waits_in {
+                if let Some(topic) = self.waits_in {
                     context.topics.count_waiting(topic, bytes);
                 }
-                if answer.is_half() {
+                if self.is_half() {
                     context.transactions.began(&context.offsets, &self.key, &stored);
                 } else {
-                    answer.topic.traffic.count_put(count, bytes);
+                    self.topic.traffic.count_put(count, bytes);
                 }
                 let end = stored.end_position;
                 self.stored = stored;
-                if answer.when_durable {
+                if self.when_durable {
                     return Some((end, self));
                 }
-                let reached = context.store.durability(end);
+                let reached = self.context.store.durability(end);
                 self.send(response::SUCCESS, None, reached);
             }
             Err(error) => {
-                let reply = self.answer.reply.take()?;
-                let answer = &self.answer;
-                refuse(
-                    &answer.context,
-                    answer.names(&reply),
-                    Refusal::of_put(&error),
-                    reply,
-                );
+                let reply = self.reply.take()?;
+                refuse(&self.context, self.names(&reply), Refusal::of_put(&error), reply);
             }
         }
         None
@@ -102,26 +89,17 @@ impl Completion<Result<(), StoreError>> for PendingReply {
             .map_or(Durability::Memory, |()| Durability::Local);
         // The message is stored and will be delivered, so a timeout is a success with a warning. After a failed fsync
         // the message is in the log too, but the next start decides whether it stays.
-        let half = self.answer.is_half();
+        let half = self.is_half();
         let late = flushed.err().map(|error| Refusal::of_flush(&error, half));
-        self.answer.log(late.as_ref());
+        self.log(late.as_ref());
         let code = late.as_ref().map_or(response::SUCCESS, |late| late.code);
         self.send(code, late.as_ref().map(|late| late.remark.as_str()), reached);
     }
 }
 
 impl PendingReply {
-    /// A reply to the send of a message with this `UNIQ_KEY`.
-    pub(super) fn new(answer: SendAnswer, key: Option<&str>) -> Box<Self> {
-        Box::new(Self {
-            answer,
-            key: key.unwrap_or_default().to_owned(),
-            stored: Stored::default(),
-        })
-    }
-
     fn send(mut self: Box<Self>, code: i32, remark: Option<&str>, reached: Durability) {
-        if let Some(reply) = self.answer.reply.take() {
+        if let Some(reply) = self.reply.take() {
             reply.send_written(code, remark, |head| self.write(reached, head));
         }
     }
@@ -129,27 +107,24 @@ impl PendingReply {
     /// Writes the fields of `SendMessageResponseHeader` and the broker's own into the frame's head. By hand, because
     /// that structure borrows the message id as text: here its digits go straight into the frame.
     fn write(&self, reached: Durability, head: &mut HeadWriter<'_>) {
-        let Self { answer, key, stored } = self;
-        let context = &answer.context;
-        head.plain("msgId", |out| write_ids(out, context.store_host(), stored));
-        head.number("queueId", i64::from(answer.queue_id));
-        head.number("queueOffset", stored.queue_offset);
-        if !key.is_empty() {
-            head.text("transactionId", key);
+        let context = &self.context;
+        head.plain("msgId", |out| write_ids(out, context.store_host(), &self.stored));
+        head.number("queueId", i64::from(self.queue_id));
+        head.number("queueOffset", self.stored.queue_offset);
+        if !self.key.is_empty() {
+            head.text("transactionId", &self.key);
         }
         head.shared(&context.broker_fields().answer);
-        if let Some(due_ms) = answer.recall {
+        if let Some(due_ms) = self.recall {
             let broker = &context.options.broker_name;
-            let handle = Handle::write(&answer.topic.topic_name, broker, due_ms, key);
+            let handle = Handle::write(&self.topic.topic_name, broker, due_ms, &self.key);
             head.text("recallHandle", &handle);
         }
-        if answer.reports_durability {
+        if self.reports_durability {
             head.text(DURABILITY, reached.name());
         }
     }
-}
 
-impl SendAnswer {
     /// Whether this is the first phase of a transaction.
     fn is_half(&self) -> bool {
         self.waits_in == Some(HALF_TOPIC)
