@@ -7,7 +7,7 @@ import logging
 import threading
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry import trace as otel
@@ -456,6 +456,33 @@ def test_traces_are_sent_before_their_list_is_full(address: str, topic: str) -> 
     trace.close()
     rows, _ = read_traces(address, traces, rows=2048)
     assert len(rows) == 2048
+
+
+def test_a_signal_handler_may_close_a_trace_that_is_being_written(address: str, topic: str) -> None:
+    class Interrupted(list[Any]):
+        """A list in whose `append` a signal arrives."""
+
+        def append(self, context: object) -> None:
+            super().append(context)
+            trace.close()
+            closed.append(True)
+
+    traces = f"{topic}-traces"
+    make(address, traces, [], queues=1)
+    make(address, topic, ["x"], queues=1)
+    with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+        consumer.subscribe(topic)
+        messages = polled(consumer, 1)
+    closed: list[bool] = []
+    options = ConsumerOptions(name_server=address, group=f"g-{topic}", trace_topic=traces)
+    trace = Trace(options, lambda: None)
+    trace._waiting = Interrupted()
+    poll = threading.Thread(
+        target=trace.after_receive, args=[Consuming(topic, messages)], daemon=True
+    )
+    poll.start()
+    poll.join(30)
+    assert closed
 
 
 class EndsOnce(ConsumeHook):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyrmq import _core
@@ -174,13 +174,15 @@ class PolledConsumer(ConfiguredConsumer):
 
     def _end_parts(self) -> None:
         """End the thread, write the file of a broadcasting member, and send the last traces."""
-        if self._callbacks is not None:
-            self._callbacks.end()
-        if self._options.auto_commit is not None:
-            self._offset_file.write_at_end()
-        if self._trace is not None:
-            self._trace.close()
-        self._hooks.failures.report(at_end=True)
+        # Each part ends, also if Ctrl-C ends the wait for one before it.
+        with ExitStack() as stack:
+            stack.callback(self._hooks.failures.report, at_end=True)
+            if self._trace is not None:
+                stack.callback(self._trace.close)
+            if self._options.auto_commit is not None:
+                stack.callback(self._offset_file.write_at_end)
+            if self._callbacks is not None:
+                stack.callback(self._callbacks.end)
 
     def _watch(self) -> None:
         """Start the thread that maintains the subscriptions."""

@@ -452,8 +452,10 @@ class PullConsumer(PolledConsumer):
             self._is_interrupted = not isinstance(error, Exception)
             raise
         finally:
-            self._end_parts()
-            self._unlog()
+            try:
+                self._end_parts()
+            finally:
+                self._unlog()
 
     def __enter__(self) -> Self:
         """Return the consumer."""

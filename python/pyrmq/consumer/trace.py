@@ -84,7 +84,8 @@ class Trace(ConsumeHook):
         )
         self._call_flush = call_flush
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        # A signal handler that closes the consumer may run in the thread that holds it.
+        self._lock = threading.RLock()
         self._waiting: list[_Context] = []
         self._waiting_bytes = 0
         self._is_flush_due = False
