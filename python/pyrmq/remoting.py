@@ -15,7 +15,8 @@ from pyrmq import _core
 from pyrmq._client.hooks.request import HookedRequest as HookedRequest
 from pyrmq._client.hooks.request import RequestHook as RequestHook
 from pyrmq._client.hooks.request import RequestHooks
-from pyrmq._client.security.credentials import Credentials, native_security
+from pyrmq._client.security.credentials import Credentials
+from pyrmq._client.security.effective import native_security
 from pyrmq._client.security.tls import Tls
 from pyrmq._core import Command as Command
 from pyrmq.codes import RequestCode, ResponseCode

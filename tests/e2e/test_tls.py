@@ -34,7 +34,7 @@ from pyrmq import (
     Tls,
     _core,
 )
-from pyrmq._client.security.credentials import chosen_tls
+from pyrmq._client.security.effective import chosen_tls
 from pyrmq.aio import Producer as AsyncProducer
 from pyrmq.cli import main
 from pyrmq.config import BrokerOptions, NameServerOptions

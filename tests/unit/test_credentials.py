@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyrmq import ConfigError, Credentials, Producer
+from pyrmq._client.security.effective import native_security
 from pyrmq.remoting import Client
 from tests.secret_search import planted
 
@@ -60,3 +61,34 @@ def test_credentials_of_an_option_that_contradict_the_environment_are_an_error(
     monkeypatch.setenv("PYRMQ_CREDENTIALS", f"{named}.missing")
     with pytest.raises(ConfigError, match=r"missing`, which PYRMQ_CREDENTIALS names"):
         Client(credentials=by_hand)
+
+
+def test_what_was_read_from_the_environment_stays_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = planted(tmp_path / "alice.json")
+    path.touch(mode=0o600)
+    path.write_text(json.dumps({"accessKey": "alice", "secretKey": "alice-s3cret"}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYRMQ_CREDENTIALS", "alice.json")
+    read, by_hand = Credentials.from_environment(), Credentials("alice", "alice-s3cret")
+    Client(credentials=by_hand).close()
+    # A daemon changes to the root, and the file may go: a consumer makes clients hours later.
+    monkeypatch.chdir("/")
+    path.unlink()
+    for same in (read, by_hand):
+        Client(credentials=same).close()
+    with pytest.raises(ConfigError, match=r"alice\.json`, which PYRMQ_CREDENTIALS names"):
+        Client(credentials=Credentials("alice", "alice-s3cret"))
+
+
+def test_equal_credentials_have_the_tls_of_the_environment_s_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = planted(tmp_path / "alice.json")
+    path.touch(mode=0o600)
+    user = {"accessKey": "alice", "secretKey": "alice-s3cret"}
+    path.write_text(json.dumps(user | {"tls": {"verify": False}}))
+    monkeypatch.setenv("PYRMQ_CREDENTIALS", str(path))
+    assert native_security(None, None)["tls"] is not None
+    assert native_security(Credentials("alice", "alice-s3cret"), None)["tls"] is not None

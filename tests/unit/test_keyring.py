@@ -11,7 +11,7 @@ from keyring.backend import KeyringBackend
 from keyring.backends.fail import Keyring as NoKeyring
 
 from pyrmq import ConfigError, Credentials
-from pyrmq._client.security.credentials import shared_credentials
+from pyrmq._client.security.effective import shared_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyrmq import _core
-from pyrmq._client.security.credentials import chosen_tls
+from pyrmq._client.security.effective import chosen_tls
 from pyrmq.errors import RmqError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import Any, TypedDict
 
 from pyrmq._client.hooks.send import Hooks, SendHook
 from pyrmq._client.options.request_fields import added_fields
-from pyrmq._client.security.credentials import Credentials, native_security
+from pyrmq._client.security.credentials import Credentials
+from pyrmq._client.security.effective import native_security
 from pyrmq._client.security.tls import Tls
 from pyrmq._client.values import (
     Compression,

@@ -10,22 +10,10 @@ from typing import Any, NoReturn, Self, final
 from pyrmq import _core
 from pyrmq._client.security.keyring_secrets import KEYRING, secret_of_keyring, service_and_user
 from pyrmq._client.security.secrets import check_private, nearest_keys
-from pyrmq._client.security.tls import (
-    PYRMQ_TLS,
-    PYRMQ_TLS_KEY_PASSWORD,
-    Tls,
-    check_one_password,
-    native_tls,
-)
+from pyrmq._client.security.tls import Tls
 from pyrmq.errors import ConfigError
 
-__all__ = [
-    "PYRMQ_CREDENTIALS",
-    "Credentials",
-    "chosen_tls",
-    "native_credentials",
-    "native_security",
-]
+__all__ = ["PYRMQ_CREDENTIALS", "Credentials"]
 
 PYRMQ_CREDENTIALS = "PYRMQ_CREDENTIALS"
 """Environment variable with the path of a credentials file, for clients without the option."""
@@ -54,7 +42,15 @@ class Credentials:
         Credentials(access_key='alice')
     """
 
-    __slots__ = ("_access_key", "_content", "_core", "_source", "_tls")
+    __slots__ = (
+        "_access_key",
+        "_content",
+        "_core",
+        "_environment_tls",
+        "_named",
+        "_source",
+        "_tls",
+    )
 
     def __init__(self, access_key: str, secret_key: str, security_token: str | None = None) -> None:
         given: dict[str, object] = {"access_key": access_key, "secret_key": secret_key}
@@ -66,8 +62,12 @@ class Credentials:
         # Only to compare: the hash has a different seed in each process.
         self._content = hash((access_key, secret_key, security_token or None))
         self._tls: Tls | None = None
-        # The file or keyring entry, in the form that `_absolute` returns.
+        # The file or keyring entry, in the form that `absolute_source` returns.
         self._source: str | None = None
+        # What the environment variable said when they were found to be the same, and the TLS of the
+        # file that it names.
+        self._named: str | None = None
+        self._environment_tls: Tls | None = None
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
@@ -103,7 +103,7 @@ class Credentials:
         if not isinstance(values[2], str | None):
             raise ConfigError(f"`securityToken` in `{path}` is not a string")
         made = cls(str(values[0]), str(values[1]), values[2])
-        made._source = _absolute(path)
+        made._source = absolute_source(path)
         if tls is not None:
             made._tls = Tls.from_mapping(tls, str(Path(path).absolute().parent), str(path))
         return made
@@ -144,9 +144,14 @@ class Credentials:
             >>> Credentials.from_environment()  # doctest: +SKIP
         """
         path = os.environ.get(PYRMQ_CREDENTIALS, "")
+        if not path:
+            return None
         if path.startswith(KEYRING):
-            return cls.from_keyring(*service_and_user(path))
-        return cls.from_file(path) if path else None
+            made = cls.from_keyring(*service_and_user(path))
+        else:
+            made = cls.from_file(path)
+        made._named = path
+        return made
 
     @property
     def access_key(self) -> str:
@@ -205,126 +210,7 @@ def parsed(path: Path, text: str) -> dict[str, Any] | None:
     return given if isinstance(given, dict) else None
 
 
-_shared: dict[tuple[str, int, int], Credentials] = {}
-_MAX_SHARED = 16
-
-
-def native_credentials(given: Credentials | None) -> _core.Credentials | None:
-    """Return the credentials for native clients, from the option or the environment.
-
-    Clients that read the same unchanged file get the same object, and so share connections.
-
-    Raises:
-        ConfigError: The option is of another type, or the environment's file cannot be used.
-    """
-    if given is not None:
-        if not isinstance(given, Credentials):
-            raise ConfigError(
-                f"option `credentials` is of type {type(given).__name__}, it must be "
-                "`pyrmq.Credentials`"
-            )
-        return given._core
-    found = _of_environment()
-    return None if found is None else found._core
-
-
-def native_security(credentials: Credentials | None, tls: Tls | None) -> dict[str, Any]:
-    """Return the arguments `credentials` and `tls` of the native clients.
-
-    TLS is that of the option; else that of the credentials file, if credentials are given as an
-    option; else that of the environment: ``PYRMQ_TLS`` and so on, then the file of
-    ``PYRMQ_CREDENTIALS``.
-
-    Raises:
-        ConfigError: An option is of another type, a file cannot be used, option and environment
-            differ, or the environment and the file have a password of the client's key.
-    """
-    native = native_credentials(credentials)
-    if credentials is not None:
-        _check_one_user(credentials)
-    return {"credentials": native, "tls": native_tls(chosen_tls(credentials, tls))}
-
-
-def chosen_tls(credentials: Credentials | None = None, tls: Tls | None = None) -> Tls | None:
-    """Return the TLS of a client with these options; see :func:`native_security`.
-
-    Raises:
-        ConfigError: The environment is wrong, a credentials file cannot be used, or the password of
-            the client's key is both in the environment and in the credentials file.
-    """
-    if tls is None and os.environ.get(PYRMQ_TLS_KEY_PASSWORD):
-        given = _of_environment() if credentials is None else credentials
-        if given is not None and given.tls is not None:
-            check_one_password(given.tls, given._source)
-    if tls is None and isinstance(credentials, Credentials):
-        tls = credentials.tls
-    if tls is None:
-        tls = Tls.from_environment()
-    if tls is None and credentials is None and not os.environ.get(PYRMQ_TLS):
-        found = _of_environment()
-        tls = None if found is None else found.tls
-    return tls
-
-
-def _check_one_user(given: Credentials) -> None:
-    """Check that the environment names no other credentials than the option.
-
-    Raises:
-        ConfigError: They differ, or the environment's cannot be used.
-    """
-    named, source = os.environ.get(PYRMQ_CREDENTIALS, ""), given._source
-    # One file may have been changed since the option was read.
-    if not named or (source and os.path.realpath(named) == os.path.realpath(source)):
-        return
-    found = _of_environment()
-    if found is not None and found._content != given._content:
-        is_same = found.access_key == given.access_key
-        raise ConfigError(
-            f"credentials are given twice and differ: the option has the user {given.access_key!r}"
-            f"{f' from `{source}`' if source else ''}, and `{named}`, which the environment "
-            f"variable {PYRMQ_CREDENTIALS} names, has "
-            f"{'another secret of that user' if is_same else f'the user {found.access_key!r}'}: "
-            f"unset {PYRMQ_CREDENTIALS}, or leave out the option"
-        )
-
-
-def _absolute(source: str | os.PathLike[str]) -> str:
+def absolute_source(source: str | os.PathLike[str]) -> str:
     text = os.fspath(source)
     # Not resolved: this runs for every client.
     return text if text.startswith(KEYRING) else os.path.abspath(text)  # noqa: PTH100 - as cheap as can be
-
-
-def _of_environment() -> Credentials | None:
-    path = os.environ.get(PYRMQ_CREDENTIALS, "")
-    return shared_credentials(path, f", which {PYRMQ_CREDENTIALS} names") if path else None
-
-
-def shared_credentials(path: str, source: str = "") -> Credentials:
-    """Read a credentials file; the same object for the same unchanged file.
-
-    Args:
-        path: The file, or `keyring:SERVICE/USER`.
-        source: Where the path comes from, for error texts.
-
-    Raises:
-        ConfigError: The file cannot be used.
-    """
-    secret = None
-    if path.startswith(KEYRING):
-        service, user = service_and_user(path)
-        secret = secret_of_keyring(service, user)
-        # Python's hash has a different seed in each process, and is not stored anywhere.
-        key = (path, hash(secret), 0)
-    else:
-        try:
-            status = os.stat(path)  # noqa: PTH116 - as cheap as can be: every client asks
-        except OSError as error:
-            raise ConfigError(f"cannot read `{path}`{source}: {error.strerror}") from error
-        key = (path, status.st_mtime_ns, status.st_ino)
-    if key not in _shared:
-        if len(_shared) >= _MAX_SHARED:
-            _shared.clear()
-        made = Credentials.from_file(path) if secret is None else Credentials(user, secret)
-        made._source = _absolute(path)
-        _shared[key] = made
-    return _shared[key]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyrmq._client.security.credentials import Credentials, native_security, shared_credentials
+from pyrmq._client.security.credentials import Credentials
+from pyrmq._client.security.effective import native_security, shared_credentials
 from pyrmq._client.security.secrets import HIDDEN
 from pyrmq._client.security.tls import Tls
 from pyrmq._tables.errors import OptionError

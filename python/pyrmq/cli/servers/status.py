@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
-from pyrmq._client.security.credentials import native_security
+from pyrmq._client.security.effective import native_security
 from pyrmq._names import V5_0_0
 from pyrmq.cli.arguments import add_name_server, add_watch, parser
 from pyrmq.cli.output import clear, counted, span, table, terminal_width

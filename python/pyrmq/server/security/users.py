@@ -38,7 +38,8 @@ def own_credentials(options: Options) -> _core.Credentials | None:
     path = getattr(options, "inner_client_credentials_path", None)
     if path is None:
         return None
-    from pyrmq._client.security.credentials import Credentials, native_credentials
+    from pyrmq._client.security.credentials import Credentials
+    from pyrmq._client.security.effective import native_credentials
 
     return native_credentials(Credentials.from_file(expanded(path)))
 
