@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyrmq.cli import main
-from pyrmq.cli.output import columns_of, print_rows, table
+from pyrmq.cli.output import columns_of, print_json, print_rows, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -182,3 +183,14 @@ def test_only_what_a_command_needs_is_imported() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=20
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "utf-8"])
+def test_json_is_json_in_every_encoding(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    # As `main` sets it.
+    output = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace")
+    monkeypatch.setattr(sys, "stdout", output)
+    print_json({"body": "thé \U0001f375"})
+    output.flush()
+    assert json.loads(raw.getvalue().decode(encoding)) == {"body": "thé \U0001f375"}

@@ -59,7 +59,9 @@ def print_json(tree: object) -> None:
     """
     import json
 
-    text = json.dumps(tree, ensure_ascii=False)
+    # An escape of another encoding than UTF-8 would be no JSON.
+    is_utf8 = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+    text = json.dumps(tree, ensure_ascii=not is_utf8)
     print(text.translate(_JSON_ESCAPES) if sys.stdout.isatty() else text)
 
 
