@@ -271,6 +271,9 @@ def compared(before: Mapping[str, Row], after: Mapping[str, Row]) -> list[str]:
         old = before.get(name)
         if old is None or not {"ours"} <= old.figures.keys() & new.figures.keys():
             continue
+        if old.what != new.what:
+            lines.append(f"| {new.what} | | | | another load: {old.what} |")
+            continue
         low, high = interval(old.figures["ours"], new.figures["ours"])
         ratio = new.median("ours") / old.median("ours")
         mark = ", before not steady" if new.is_steady and not old.is_steady else ""
@@ -364,9 +367,11 @@ def merge(paths: Sequence[Path]) -> int:
 
 def show_within_spread(before: Run, after: Run) -> None:
     """Print whether the ratios of a quick run lie in the spread of the full one."""
-    is_first_full = not before["options"].get("quick")
-    full, quick = (before, after) if is_first_full else (after, before)
-    lines = within_spread(rows_of(full), rows_of(quick))
+    quick = [run for run in (before, after) if run["options"].get("quick")]
+    full = [run for run in (before, after) if not run["options"].get("quick")]
+    if not quick or not full:
+        return
+    lines = within_spread(rows_of(full[0]), rows_of(quick[0]))
     if lines:
         print("\n".join(["", SPREAD_HEAD, *lines]))
 

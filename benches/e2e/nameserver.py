@@ -154,6 +154,7 @@ def _routes(rounds: int, seconds: int) -> Iterator[Row]:
                     row.add(name, told["per_second"], cpu, server=pid)
             yield row
         half = rate.median("apache") / 2
+        late.steady = dict(rate.steady)
         for _ in range(rounds):
             for name, (one, pid) in loads.items():
                 one.run("again same")
@@ -166,6 +167,10 @@ def _per_second(load: Load, command: str) -> float:
     return float(load.run(f"{command} {WARM_WINDOW_S}")["per_second"])
 
 
+def _middle_us(load: Load) -> float:
+    return float(load.run(f"paced 2000 {WARM_WINDOW_S}")["p50_us"])
+
+
 def _full(rounds: int, seconds: int) -> Iterator[Row]:
     each = f"{BROKERS} brokers with {TOPICS:,} topics each"
     share = _row(f"{each} register every 30 s: share of a core", "%", "<= 10 %", less=True)
@@ -175,6 +180,10 @@ def _full(rounds: int, seconds: int) -> Iterator[Row]:
     for name, side in SIDES.items():
         with side() as (address, pid), Load("load", address) as load:
             first.add(name, load.run(f"full {BROKERS} {TOPICS}")["seconds"])
+            load.run("again same")
+            is_steady = warm(_middle_us, load)
+            for row in (share, quiet, storm):
+                row.steady[name] = is_steady
             for _ in range(rounds):
                 before = cpu_seconds(pid)
                 load.run("again same")

@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 Arguments = ParamSpec("Arguments")
 
 WARM_WINDOW_S = 2
-WARM_WINDOWS = 15
 WARM_SHARE = 0.05
 """Two windows agree if they differ by at most this share."""
 
 warm_limit_s = 60.0
-"""A load that is not steady after this time and three windows counts as it is. A quick run sets it
-lower."""
+"""A load that is not steady after this time and three windows counts as it is. A quick run allows
+15 s."""
 
 MATCHES = 100
 """One message in this number meets the condition of `java_filters`."""
@@ -111,7 +110,7 @@ def warm(
 
     limit = time.monotonic() + warm_limit_s
     before = window()
-    for number in range(WARM_WINDOWS):
+    for number in itertools.count():
         now = window()
         if abs(now - before) <= WARM_SHARE * max(now, before):
             return True

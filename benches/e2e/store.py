@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from typing import TYPE_CHECKING
 
 from benches.e2e.generator import binary, build
@@ -38,6 +39,9 @@ TARGETS = {
 """The program's rows to their text and target; others are printed unchanged."""
 
 
+LIMIT_S = 3600.0
+"""Seconds that the program may take for all rows."""
+
 PARTS = ("append", "put", "staged", "sync", "roll", "start", "queues")
 """Rows of the program. `--rows` takes them with `store-` before the name."""
 
@@ -60,12 +64,17 @@ def store_rows(
     command += ["--rounds", str(rounds), "--queues", str(queues), "--mb", str(megabytes)]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
+        # A store that hangs must not hold up the run for ever.
+        limit = threading.Timer(LIMIT_S, program.kill)
+        limit.start()
         try:
             # It prints the lines of a part when that is measured.
             yield from (_row(json.loads(line)) for line in program.stdout)
         except BaseException:
             program.kill()
             raise
+        finally:
+            limit.cancel()
     if program.returncode:
         raise subprocess.CalledProcessError(program.returncode, command)
 

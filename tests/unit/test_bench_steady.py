@@ -40,7 +40,7 @@ class Clock:
         # Four runs fill a window.
         (iter([100.0] * 8), 0.5, 8, True),
         (iter([100.0, 50.0, 51.0]), 2.0, 3, True),
-        ((100.0 * 2**number for number in count()), 2.0, 16, False),
+        ((100.0 * 2**number for number in count()), 2.0, 30, False),
         # Long windows end with the time.
         ((100.0 * 2**number for number in count()), 25.0, 3, False),
         ((100.0 * 2**number for number in count()), 100.0, 3, False),

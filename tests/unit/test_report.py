@@ -491,6 +491,24 @@ def test_full_runs_are_compared_without_their_spreads(
     assert report.SPREAD_HEAD not in capsys.readouterr().out
 
 
+def test_a_start_that_takes_twice_as_long_is_worse() -> None:
+    before, after = (
+        Row(name="start", what="start", unit="ms", target="<= 100 ms", figures={"ours": figures})
+        for figures in ([40.0, 41.0, 39.0], [80.0, 81.0, 79.0])
+    )
+    assert "| worse |" in report.compared({"start": before}, {"start": after})[0]
+    assert "| better |" in report.compared({"start": after}, {"start": before})[0]
+    assert report.regressions({"start": before}, {"start": after})
+    assert not report.regressions({"start": after}, {"start": before})
+
+
+def test_rows_of_other_loads_are_not_compared() -> None:
+    hour, minute = (row("sustained", [rate] * 3, [1] * 3) for rate in (1.0, 2.0))
+    minute.what = "sustained for a minute"
+    (line,) = report.compared({"sustained": hour}, {"sustained": minute})
+    assert line == "| sustained for a minute | | | | another load: sustained |"
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "less", "is_worse"),
     [
