@@ -91,7 +91,7 @@ pub enum StoreError {
         what: &'static str,
     },
     /// The broker's table has topics of batches, whose queues this store does not write.
-    #[error("{} has topics of batches (queue.type=BatchCQ), which this store does not write: {topics}; nothing was changed. Have the broker that made the store delete them (mqadmin deleteTopic), or, if they have no messages, remove this attribute from the file", path.display())]
+    #[error("{} has topics of batches (queue.type=BatchCQ), which this store does not write: {topics}; nothing was changed. Have the broker that made the store delete them (mqadmin deleteTopic), or, where the directory batchconsumequeue has none of that name, remove this attribute from the file", path.display())]
     TopicsOfBatches {
         /// The file of the table.
         path: PathBuf,

@@ -222,7 +222,7 @@ def _store(server: Broker, state: dict[str, Any], seen: dict[str, Any]) -> Itera
     yield Family(
         "pyrmq_broker_flush_wait_seconds",
         "histogram",
-        "How long each send that is answered after an fsync of the commit log waited for it.",
+        "How long each request that is answered after an fsync of the commit log waited for it.",
         (),
         [((), Histogram(*seen["flush_waits"]))],
     )
