@@ -60,7 +60,8 @@ def print_json(tree: object) -> None:
     import json
 
     # An escape of another encoding than UTF-8 would be no JSON.
-    is_utf8 = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+    encoding = sys.stdout.encoding or "utf-8"
+    is_utf8 = encoding.lower().replace("-", "") == "utf8"
     text = json.dumps(tree, ensure_ascii=not is_utf8)
     print(text.translate(_JSON_ESCAPES) if sys.stdout.isatty() else text)
 
