@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,6 +56,23 @@ def can_send(producer: Producer, place: QueueId) -> bool:
     except RmqError:
         return False
     return True
+
+
+@contextmanager
+def busy_kitchen(running: Cluster) -> Iterator[threading.Event]:
+    """Run a group `kitchen` whose first message of `orders` takes until the event is set."""
+    started, go = threading.Event(), threading.Event()
+
+    def work(message: ReceivedMessage) -> None:
+        del message
+        started.set()
+        go.wait(20)
+
+    consumer = PushConsumer(name_server=running.name_server, group="kitchen", start="first")
+    consumer.subscribe("orders", work)
+    with consumer:
+        await_true(lambda: started.is_set())
+        yield go
 
 
 def pyrmq(running: Cluster, *words: str) -> int:
@@ -126,17 +144,7 @@ def test_drain_waits_for_members_and_names_what_stays(
             producer.send("orders", b"later", queue=place, delay_level=18)
         fields = {"consumerGroup": "gone", "topic": "orders", "queueId": "0", "commitOffset": "5"}
         client.ask(two.brokers[0].address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
-        started, go = threading.Event(), threading.Event()
-
-        def work(message: ReceivedMessage) -> None:
-            del message
-            started.set()
-            go.wait(20)
-
-        consumer = PushConsumer(name_server=two.name_server, group="kitchen", start="first")
-        consumer.subscribe("orders", work)
-        with consumer:
-            await_true(lambda: started.is_set())
+        with busy_kitchen(two) as go:
             words = ["drain", "--broker", "broker-a", "--json", "--timeout"]
             capsys.readouterr()
             assert pyrmq(two, *words, "0.3") == 1
@@ -201,17 +209,7 @@ def test_drain_waits_for_the_groups_that_it_names(
         for group in ("gone", "left"):
             of_group = {**fields, "consumerGroup": group}
             client.ask(two.brokers[0].address, RequestCode.UPDATE_CONSUMER_OFFSET, of_group)
-        started, go = threading.Event(), threading.Event()
-
-        def work(message: ReceivedMessage) -> None:
-            del message
-            started.set()
-            go.wait(20)
-
-        consumer = PushConsumer(name_server=two.name_server, group="kitchen", start="first")
-        consumer.subscribe("orders", work)
-        with consumer:
-            await_true(lambda: started.is_set())
+        with busy_kitchen(two) as go:
             words = ["drain", "--broker", "broker-a", "--timeout", "0.3", "--groups"]
             waited = "the groups have not read everything"
             # Nobody waits for `kitchen`, which has members, nor for `left`.

@@ -433,28 +433,34 @@ def test_traces_of_a_large_poll_are_found_by_the_id_of_each_message(
     assert ids <= set(keys)
 
 
-def test_traces_are_sent_before_their_list_is_full(address: str, topic: str) -> None:
+def a_poll(address: str, topic: str) -> tuple[ConsumerOptions, Consuming]:
+    """Poll a message; return options with a topic for traces, and what hooks see of the poll."""
     traces = f"{topic}-traces"
     make(address, traces, [], queues=1)
     make(address, topic, ["x"], queues=1)
     with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
         consumer.subscribe(topic)
         messages = polled(consumer, 1)
-    calls: list[int] = []
     options = ConsumerOptions(name_server=address, group=f"g-{topic}", trace_topic=traces)
+    return options, Consuming(topic, messages)
+
+
+def test_traces_are_sent_before_their_list_is_full(address: str, topic: str) -> None:
+    options, consuming = a_poll(address, topic)
+    calls: list[int] = []
     trace = Trace(options, lambda: calls.append(len(trace._waiting)))
     # Two contexts each.
     for _ in range(512):
-        trace.after_receive(Consuming(topic, messages))
+        trace.after_receive(consuming)
     assert calls == []
     for _ in range(512):
-        trace.after_receive(Consuming(topic, messages))
+        trace.after_receive(consuming)
     assert calls == [1025], "asked for once"
     assert trace.dropped == 0
-    trace.after_receive(Consuming(topic, messages))
+    trace.after_receive(consuming)
     assert trace.dropped == 2, "the list is full"
     trace.close()
-    rows, _ = read_traces(address, traces, rows=2048)
+    rows, _ = read_traces(address, options.trace_topic, rows=2048)
     assert len(rows) == 2048
 
 
@@ -467,19 +473,11 @@ def test_a_signal_handler_may_close_a_trace_that_is_being_written(address: str, 
             trace.close()
             closed.append(True)
 
-    traces = f"{topic}-traces"
-    make(address, traces, [], queues=1)
-    make(address, topic, ["x"], queues=1)
-    with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
-        consumer.subscribe(topic)
-        messages = polled(consumer, 1)
+    options, consuming = a_poll(address, topic)
     closed: list[bool] = []
-    options = ConsumerOptions(name_server=address, group=f"g-{topic}", trace_topic=traces)
     trace = Trace(options, lambda: None)
     trace._waiting = Interrupted()
-    poll = threading.Thread(
-        target=trace.after_receive, args=[Consuming(topic, messages)], daemon=True
-    )
+    poll = threading.Thread(target=trace.after_receive, args=[consuming], daemon=True)
     poll.start()
     poll.join(30)
     assert closed

@@ -10,8 +10,9 @@ import pytest
 from benches.e2e import hot_window, page_cache, rivals
 from benches.e2e.page_cache import resident_bytes
 from benches.e2e.rivals.plans import MEMORY_PLANS, Plan
-from benches.e2e.servers import Side
 from benches.row import Row
+
+from tests.unit.bench_match import match_of, record_loads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,16 +66,9 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_memory_is_brought_into_its_state_before_each_turn(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    side = Side(name="kafka", name_server="127.0.0.1:1", broker_pid=os.getpid())
-    match = rivals.Match.__new__(rivals.Match)
-    match.servers, match._rounds, match._scale = {"ours": side, "kafka": side}, 1, 0.001
+    match = match_of("ours", "kafka", rounds=1, scale=0.001)
     did: list[object] = []
-
-    def run_load(load: str, *_: object) -> dict[str, float]:
-        did.append(load)
-        return {"figure": 5.0, "cpu_us": 1.0, "resident_mib": 30.0}
-
-    monkeypatch.setattr(rivals, "run_load", run_load)
+    record_loads(did, monkeypatch)
     monkeypatch.setattr(rivals, "warm", lambda *_: True)
     monkeypatch.setattr(rivals, "make_fresh", lambda: did.append("fresh"))
     monkeypatch.setattr(rivals, "make_held", did.append)

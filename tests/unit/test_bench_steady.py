@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from benches.e2e import rivals, rows
 from benches.e2e.rivals.plans import PLANS
-from benches.e2e.servers import Side
+
+from tests.unit.bench_match import match_of, record_loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,9 +63,7 @@ def test_turns_count_after_two_windows_that_agree(
 
 
 def test_rows_of_latency_are_warm_by_their_median(monkeypatch: pytest.MonkeyPatch) -> None:
-    side = Side(name="apache", name_server="127.0.0.1:1", broker_pid=os.getpid())
-    match = rivals.Match.__new__(rivals.Match)
-    match.servers, match._rounds, match._scale = {"ours": side, "apache": side}, 0, 1.0
+    match = match_of("ours", "apache", rounds=0, scale=1.0)
     figures = {"figure": 900.0, "latency": {"p50": 5.0}}
     monkeypatch.setattr(match, "_run", lambda *_: figures)
     seen: list[float] = []
@@ -83,16 +82,9 @@ def test_a_rival_that_never_becomes_steady_is_marked(
 ) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "sync", lambda: synced.append(1))
-    side = Side(name="kafka", name_server="127.0.0.1:1", broker_pid=os.getpid())
-    match = rivals.Match.__new__(rivals.Match)
-    match.servers, match._rounds, match._scale = {"ours": side, "kafka": side}, 2, 1.0
-    loads: list[str] = []
-
-    def run_load(load: str, *_: object) -> dict[str, float]:
-        loads.append(load)
-        return {"figure": 5.0, "cpu_us": 1.0, "resident_mib": 30.0}
-
-    monkeypatch.setattr(rivals, "run_load", run_load)
+    match = match_of("ours", "kafka", rounds=2, scale=1.0)
+    loads: list[object] = []
+    record_loads(loads, monkeypatch)
     monkeypatch.setattr(rivals, "warm", lambda run, load, side: load.startswith("pyrmq"))
     row = match.play(next(plan for plan in PLANS if plan.name == "produce"))
     assert row.steady == {"ours": True, "confluent": False}
