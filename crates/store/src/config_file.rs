@@ -8,6 +8,8 @@
 
 use crate::error::StoreError;
 use crate::fs::{Context, Fs, make_directories, parent, with_suffix};
+use pyrmq_remoting::WireError;
+use pyrmq_remoting::body::{Body, Json};
 use std::io;
 use std::path::Path;
 
@@ -59,8 +61,34 @@ pub fn save(fs: &dyn Fs, path: &Path, text: &str) -> Result<(), StoreError> {
     fs.sync_directory(directory).at("flush", directory)
 }
 
+/// Maximum number of values that references in a file may expand to.
+const MAX_REFERENCED: usize = 100_000;
+
+/// Reads a text as a table's body. A complete one has the member `table`.
+pub fn parse<T: Body>(text: &str, table: &'static str) -> Result<T, WireError> {
+    let mut json = Json::parse(text.as_bytes())?;
+    json.resolve(MAX_REFERENCED);
+    if json.get(table).is_none() {
+        return Err(WireError::MissingField(table));
+    }
+    T::read(json, "body")
+}
+
 /// Reads the file. `check` returns what is wrong with a text (a parser's error), so that half a file is not used.
 pub fn load(
+    fs: &dyn Fs,
+    path: &Path,
+    check: impl Fn(&str) -> Result<(), String>,
+) -> Result<Loaded, StoreError> {
+    let loaded = find(fs, path, check)?;
+    if let Loaded::Backup { reason, .. } = &loaded {
+        tracing::warn!(file = %path.display(), %reason, "configuration taken from the backup");
+    }
+    Ok(loaded)
+}
+
+/// Like [`load`], but without a warning, for a look at a file that is loaded later.
+pub(crate) fn find(
     fs: &dyn Fs,
     path: &Path,
     check: impl Fn(&str) -> Result<(), String>,
@@ -73,7 +101,6 @@ pub fn load(
     match read(fs, &backup, &check)? {
         Ok(text) => {
             let reason = reason.unwrap_or_else(|| "missing".to_owned());
-            tracing::warn!(file = %path.display(), %reason, "configuration taken from the backup");
             Ok(Loaded::Backup { text, reason })
         }
         Err(other) => match reason.or(other) {

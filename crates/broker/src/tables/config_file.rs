@@ -13,14 +13,10 @@
 //! files of 4.9 lack get Apache's defaults, and unknown members are kept.
 
 use crate::error::{BrokerError, Refusal};
-use pyrmq_remoting::WireError;
 use pyrmq_remoting::body::{Body, Json, Key, Style};
 use pyrmq_store::{Fs, StoreError, config_file};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Maximum number of values that references in a file may expand to.
-const MAX_REFERENCED: usize = 100_000;
 
 /// One file below `config/`, with its backup.
 #[derive(Debug)]
@@ -39,7 +35,7 @@ impl ConfigFile {
     /// `None`: neither exists.
     pub fn read<T: Body>(&self, table: &'static str) -> Result<Option<T>, BrokerError> {
         let check = |text: &str| {
-            parse::<T>(text, table)
+            config_file::parse::<T>(text, table)
                 .map(drop)
                 .map_err(|error| error.to_string())
         };
@@ -52,7 +48,7 @@ impl ConfigFile {
             tracing::warn!(%file, row, "a row of {table} is null: it is left out, its messages are kept");
         }
         // It was parsed successfully above.
-        Ok(parse(text, table).ok())
+        Ok(config_file::parse(text, table).ok())
     }
 
     /// When the file was last written, in ms; 0 if that cannot be read.
@@ -92,13 +88,4 @@ fn null_rows(text: &str, table: &str) -> Vec<String> {
             _ => None,
         })
         .collect()
-}
-
-fn parse<T: Body>(text: &str, table: &'static str) -> Result<T, WireError> {
-    let mut json = Json::parse(text.as_bytes())?;
-    json.resolve(MAX_REFERENCED);
-    if json.get(table).is_none() {
-        return Err(WireError::MissingField(table));
-    }
-    T::read(json, "body")
 }

@@ -1,11 +1,13 @@
 //! Finds directories and topics of kinds that this store does not write by name, before anything is changed: a store
 //! that worked on half of the data would lose messages silently.
 
+use crate::config_file::{self, Loaded};
 use crate::error::StoreError;
 use crate::format::CONSUME_QUEUE;
 use crate::fs::{Context, Fs, with_suffix};
 use crate::options::timer::TimerOptions;
-use pyrmq_remoting::body::{Json, Key};
+use pyrmq_remoting::body::TopicConfigSerializeWrapper;
+use std::cell::RefCell;
 use std::io;
 use std::path::Path;
 
@@ -58,8 +60,6 @@ const DATABASES: &[(&str, &str)] = &[
 const MULTI_DISPATCH: &str = "%LMQ%";
 /// The attribute `queue.type` of a topic of batches.
 const BATCHES: &str = "BatchCQ";
-/// Maximum number of values that references in the file of topics may expand to.
-const MAX_REFERENCED: usize = 100_000;
 /// A slot of the timer wheel: time / precision int64, first and last position int64, number int32, magic int32 (Apache
 /// `Slot`).
 const SLOT: usize = 32;
@@ -125,36 +125,32 @@ pub(crate) fn refuse(fs: &dyn Fs, root: &Path, timer: &TimerOptions) -> Result<(
 /// with these Apache's broker does not start (`ConsumeQueueStore.queueTypeShouldBe`).
 fn refuse_topics_of_batches(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
     let path = root.join("config").join("topics.json");
-    // A broker reads the first one that is complete.
-    for file in [path.clone(), with_suffix(&path, ".bak")] {
-        let Some(topics) = topics_of_batches(&read(fs, &file)?) else {
-            continue;
-        };
-        if topics.is_empty() {
-            break;
-        }
-        return Err(StoreError::TopicsOfBatches {
-            path: file,
-            topics: topics.join(", "),
-        });
+    let table = RefCell::new(TopicConfigSerializeWrapper::default());
+    let check = |text: &str| {
+        let read = config_file::parse(text, "topicConfigTable").map_err(|error| error.to_string())?;
+        table.replace(read);
+        Ok(())
+    };
+    let file = match config_file::find(fs, &path, check) {
+        Ok(Loaded::Main(_)) => path,
+        Ok(Loaded::Backup { .. }) => with_suffix(&path, ".bak"),
+        // A broker refuses a file that it cannot read when it loads it; a store alone has no topics to write to.
+        Ok(Loaded::Missing) | Err(StoreError::BadConfigFile { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let topics = table.into_inner().topic_config_table.into_iter();
+    let of_batches = topics.filter(|(_, topic)| {
+        let kind = topic.attributes.get("queue.type");
+        kind.is_some_and(|kind| kind == BATCHES)
+    });
+    let names: Vec<_> = of_batches.map(|(name, _)| name).collect();
+    if names.is_empty() {
+        return Ok(());
     }
-    Ok(())
-}
-
-/// The names of the topics of batches in a table; `None` if it is not complete.
-fn topics_of_batches(table: &[u8]) -> Option<Vec<String>> {
-    let mut table = Json::parse(table).ok()?;
-    table.resolve(MAX_REFERENCED);
-    let topics = table.get("topicConfigTable")?.as_object()?;
-    let of_batches = topics.iter().filter(|(_, topic)| {
-        let kind = topic.get("attributes").and_then(|all| all.get("queue.type"));
-        kind.and_then(Json::as_str) == Some(BATCHES)
-    });
-    let names = of_batches.filter_map(|(name, _)| match name {
-        Key::Str(name) => Some(name.clone()),
-        Key::Int(_) | Key::Object(_) => None,
-    });
-    Some(names.collect())
+    Err(StoreError::TopicsOfBatches {
+        path: file,
+        topics: names.join(", "),
+    })
 }
 
 /// Without a timer: refuses a wheel with messages that are still to be delivered. After a crash the wheel may lack what
